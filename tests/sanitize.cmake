@@ -54,6 +54,7 @@ set(TERN_SANITIZE_TESTS
     nn_layers_test
     optim_ema_test
     optim_grad_scaler_test
+    optim_optimizer_state_test
     optim_optimizer_test
     simt_attention_ragged_test
     simt_optimizer_kernel_test)
@@ -61,5 +62,6 @@ if(TERN_SANITIZE MATCHES "thread")  # these have one thread, or little for a sec
   list(REMOVE_ITEM TERN_SANITIZE_TESTS core_allocator_test core_files_test core_op_inputs_test
        core_pickle_test core_safetensors_test core_torch_file_test data_archive_test data_delimited_test
        data_download_test data_gzip_test dist_rendezvous_test dist_row_exchange_test models_checkpoint_test
-       models_config_test models_trainer_test optim_ema_test optim_grad_scaler_test optim_optimizer_test)
+       models_config_test models_trainer_test optim_ema_test optim_grad_scaler_test optim_optimizer_state_test
+       optim_optimizer_test)
 endif()

@@ -21,6 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using test::error_of;
+using test::expect_contains;
 
 struct Script {
   std::string name;
@@ -70,8 +71,7 @@ class Comparison : public testing::Test {
     return compare();
   }
   int compare() {
-    const std::string path = folder_ / "lines";
-    JsonLines lines(path);
+    JsonLines lines(folder_ / "lines");
     testing::internal::CaptureStdout();
     struct Captured {
       ~Captured() { *text = testing::internal::GetCapturedStdout(); }
@@ -79,8 +79,7 @@ class Comparison : public testing::Test {
     } const captured{&said_};
     const int status = compare_with_baseline(options_, rows_, lines);
     lines_.clear();
-    std::ifstream file(path);
-    for (std::string line; std::getline(file, line);) lines_.push_back(Json::parse(line));
+    for (const std::string& line : lines_of("lines")) lines_.push_back(Json::parse(line));
     return status;
   }
   std::string error_with(const Script& baseline) {
@@ -90,8 +89,9 @@ class Comparison : public testing::Test {
     const std::string text = said_.substr(0, said_.size() - 1);
     return text.substr(text.rfind('\n') + 1);
   }
-  std::vector<std::string> asked() const {
-    std::ifstream file(folder_ / "asked");
+  /// Of a file in the folder: "started" has the arguments of each start, "asked" the words of each question.
+  std::vector<std::string> lines_of(const char* name) const {
+    std::ifstream file(folder_ / name);
     std::vector<std::string> lines;
     for (std::string line; std::getline(file, line);) lines.push_back(line);
     return lines;
@@ -131,10 +131,8 @@ TEST_F(Comparison, RefusesAVerdictWhereTheMachineIsTooNoisy) {
   const Script much_slower{.name = "old", .sample = answer("0.002")};
   EXPECT_EQ(compare(much_slower), 3);
   EXPECT_EQ(lines_[1]["verdict"], "too noisy");
-  EXPECT_NE(
-      last_line().find("2 without a verdict: the machine is too noisy (the same program differs by more than 3 %)"),
-      std::string::npos)
-      << last_line();
+  expect_contains(last_line(),
+                  {"2 without a verdict: the machine is too noisy (the same program differs by more than 3 %)"});
   options_.noise_limit = 0.2;
   EXPECT_EQ(compare(much_slower), 1);
   EXPECT_EQ(lines_[1]["verdict"], "slower");
@@ -143,13 +141,12 @@ TEST_F(Comparison, RefusesAVerdictWhereTheMachineIsTooNoisy) {
 TEST_F(Comparison, StartsNewProcessesInEachRoundAndChangesTheOrder) {
   options_.seconds = 100;  // so that a round has all turns
   ASSERT_EQ(compare({.name = "old"}), 0);
-  std::ifstream file(folder_ / "started");
-  int starts = 0;
-  for (std::string line; std::getline(file, line); ++starts) EXPECT_NE(line.find("--serve"), std::string::npos);
-  EXPECT_EQ(starts, 2 + 6 * 3);  // two to see whether they can be compared
+  const std::vector<std::string> started = lines_of("started");
+  for (const std::string& line : started) expect_contains(line, {"--serve"});
+  EXPECT_EQ(started.size(), 2u + 6 * 3);  // two to see whether they can be compared
   // In the turns of one round the baseline is first, second and last equally often.
   std::vector<std::string> samples;
-  for (const std::string& line : asked())
+  for (const std::string& line : lines_of("asked"))
     if (line.find(" sample ") != std::string::npos) samples.push_back(line.substr(0, 3));
   ASSERT_EQ(samples.size(), 6u * 2 * 6 * 3);  // rounds, rows, turns, sides
   int places[3] = {0, 0, 0};
@@ -168,26 +165,23 @@ TEST_F(Comparison, ComparesProcessorTimeWhenAsked) {
 TEST_F(Comparison, PassesTheSettingsOn) {
   options_.for_sides = {"--threads=3", "--tiny"};
   compare({.name = "old"});
-  std::ifstream file(folder_ / "started");
-  for (std::string line; std::getline(file, line);)
-    EXPECT_NE(line.find("--serve --threads=3 --tiny"), std::string::npos) << line;
+  for (const std::string& line : lines_of("started")) expect_contains(line, {"--serve --threads=3 --tiny"});
 }
 
 TEST_F(Comparison, RowsOfOneProgramAloneAreNamed) {
   EXPECT_EQ(compare({.name = "old", .rows = "\"two\", \"gone\""}), 0);
-  EXPECT_NE(said_.find("one: the baseline has no such row"), std::string::npos);
-  EXPECT_NE(said_.find("gone: only the baseline has this row"), std::string::npos);
+  expect_contains(said_, {"one: the baseline has no such row", "gone: only the baseline has this row"});
   EXPECT_EQ(last_line().substr(0, 7), "1 rows:");
-  EXPECT_NE(error_with({.name = "old", .rows = "\"gone\""}).find("has none of the rows"), std::string::npos);
+  expect_contains(error_with({.name = "old", .rows = "\"gone\""}), {"has none of the rows"});
 }
 
 TEST_F(Comparison, ARowThatFailsOrIsOtherWorkHasNoVerdict) {
   EXPECT_EQ(compare({.name = "old", .work = "{\"bytes\": 16}"}), 1);
-  EXPECT_NE(lines_[1]["error"].get<std::string>().find("the baseline's row is other work"), std::string::npos);
+  expect_contains(lines_[1]["error"].get<std::string>(), {"the baseline's row is other work"});
   EXPECT_EQ(compare({.name = "old",
                      .sample = "[[ $current == one ]] && echo '{\"error\": \"no memory\"}' || " + answer("0.020")}),
             1);
-  EXPECT_NE(lines_[1]["error"].get<std::string>().find("no memory"), std::string::npos);
+  expect_contains(lines_[1]["error"].get<std::string>(), {"no memory"});
   EXPECT_EQ(lines_[2]["verdict"], "same");
   EXPECT_EQ(last_line(), "2 rows: 0 slower, 0 faster, 1 the same, 1 failed");
 }
@@ -197,24 +191,24 @@ TEST_F(Comparison, ErrorsOfTheFile) {
     options_.baseline = path;
     return error_of([&] { compare(); });
   };
-  EXPECT_NE(error(folder_ / "missing").find("no such file"), std::string::npos);
-  EXPECT_NE(error(folder_).find("is a folder"), std::string::npos);
+  expect_contains(error(folder_ / "missing"), {"no such file"});
+  expect_contains(error(folder_), {"is a folder"});
   std::ofstream(folder_ / "stored.json") << "{\"name\": \"one\", \"seconds\": 1}\n";
-  EXPECT_NE(error(folder_ / "stored.json").find("is a stored result, not a program"), std::string::npos);
+  expect_contains(error(folder_ / "stored.json"), {"is a stored result, not a program"});
   std::ofstream(folder_ / "text") << "one\n";
-  EXPECT_NE(error(folder_ / "text").find("is no program"), std::string::npos);
-  EXPECT_NE(error("/bin/true").find("is it a benchmark program?"), std::string::npos);
-  EXPECT_NE(error("/bin/pwd").find("is it a benchmark program?"), std::string::npos);
+  expect_contains(error(folder_ / "text"), {"is no program"});
+  expect_contains(error("/bin/true"), {"is it a benchmark program?"});
+  expect_contains(error("/bin/pwd"), {"is it a benchmark program?"});
 }
 
 TEST_F(Comparison, ErrorsOfOtherSettings) {
-  const std::string level = error_with(
-      {.name = "old", .setting = "{\"device\": \"cpu\", \"cpu_level\": \"v4\", \"threads\": 2, \"tiny\": false}"});
-  EXPECT_NE(level.find("runs with cpu_level = \"v4\", this program with \"v3\": set TERN_CPU_LEVEL"), std::string::npos)
-      << level;
-  const std::string threads = error_with(
-      {.name = "old", .setting = "{\"device\": \"cpu\", \"cpu_level\": \"v3\", \"threads\": 1, \"tiny\": false}"});
-  EXPECT_NE(threads.find("runs with threads = 1, this program with 2"), std::string::npos) << threads;
+  const auto error = [&](const char* level, int threads) {
+    return error_with({.name = "old",
+                       .setting = std::string("{\"device\": \"cpu\", \"cpu_level\": \"") + level +
+                                  "\", \"threads\": " + std::to_string(threads) + ", \"tiny\": false}"});
+  };
+  expect_contains(error("v4", 2), {"runs with cpu_level = \"v4\", this program with \"v3\": set TERN_CPU_LEVEL"});
+  expect_contains(error("v3", 1), {"runs with threads = 1, this program with 2"});
 }
 
 // A copied program loads the libraries of the build that it comes from.
@@ -223,26 +217,22 @@ TEST_F(Comparison, RefusesACopyOfTheProgram) {
   options_.program = write({.name = "new", .libraries = library});
   testing::internal::CaptureStderr();
   EXPECT_EQ(compare({.name = "old", .libraries = library}), 0);  // only the program differs
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("both programs load /lib/libtern_kernels_v3.so"),
-            std::string::npos);
+  expect_contains(testing::internal::GetCapturedStderr(), {"both programs load /lib/libtern_kernels_v3.so"});
   fs::copy_file(options_.program, folder_ / "copy");
   options_.baseline = folder_ / "copy";
   EXPECT_NE(error_of([&] { compare(); }).find("is a copy of this program"), std::string::npos);
   options_.baseline = options_.program;
   testing::internal::CaptureStderr();
   EXPECT_EQ(compare(), 0);
-  EXPECT_NE(testing::internal::GetCapturedStderr().find("is this program: a difference can only be noise"),
-            std::string::npos);
+  expect_contains(testing::internal::GetCapturedStderr(), {"is this program: a difference can only be noise"});
 }
 
 TEST_F(Comparison, AProcessThatEndsIsAnError) {
-  const std::string error = error_with({.name = "old", .sample = "exit 7"});
-  EXPECT_NE(error.find("old: ended with status 7"), std::string::npos) << error;
-  const std::string killed = error_with({.name = "old", .sample = "kill -KILL $$"});
-  EXPECT_NE(killed.find("old: ended with signal 9"), std::string::npos) << killed;
+  expect_contains(error_with({.name = "old", .sample = "exit 7"}), {"old: ended with status 7"});
+  expect_contains(error_with({.name = "old", .sample = "kill -KILL $$"}), {"old: ended with signal 9"});
   for (const char* bad : {"echo '{\"items\": 0, \"seconds\": 1}'", "echo '{\"seconds\": 1}'",
                           "echo '{\"items\": 1, \"seconds\": \"long\"}'", "echo '{\"items\": 1, \"seconds\": -1}'"})
-    EXPECT_NE(error_with({.name = "old", .sample = bad}).find("expected a sample"), std::string::npos) << bad;
+    expect_contains(error_with({.name = "old", .sample = bad}), {"expected a sample"});
 }
 
 }  // namespace

@@ -21,7 +21,8 @@ namespace tern::bench {
 namespace {
 
 using Json = nlohmann::json;
-using test::error_of;
+using test::expect_contains;
+using test::expect_error;
 
 bool twice = false;
 
@@ -84,24 +85,24 @@ TEST_F(Registration, OneLineGivesTheTimeAndTheWorkOfAnOp) {
   EXPECT_NEAR(work("kernel", "bytes/s"), 40, 1e-6);
   EXPECT_EQ(lines_["steps"]["unit"], "words");
   EXPECT_NEAR(work("steps", "per_second"), 1, 1e-9);
-  EXPECT_NE(out_.find("words/s"), std::string::npos);
+  expect_contains(out_, {"words/s"});
 }
 
 TEST_F(Registration, ARowThatFailsIsReportedAndTheOthersRun) {
   EXPECT_EQ(run({"--tiny", "--seconds", "0", "--rows", "fails,kernel"}), 1);
   EXPECT_EQ(lines_["fails"]["error"], "no memory");
   EXPECT_TRUE(lines_["kernel"].contains("seconds"));
-  EXPECT_NE(out_.find("FAILED: no memory"), std::string::npos);
+  expect_contains(out_, {"FAILED: no memory"});
 }
 
 TEST_F(Registration, RowsAreListedAndChosen) {
   EXPECT_EQ(run({"--list", "--rows", "product,steps,-backward"}), 0);
   EXPECT_EQ(out_, "product\nsteps\n");
   EXPECT_EQ(run({"--list", "--rows", "nothing"}), 2);
-  EXPECT_NE(error_.find("no row matches --rows nothing"), std::string::npos);
+  expect_contains(error_, {"no row matches --rows nothing"});
   twice = true;
   EXPECT_EQ(run({"--list"}), 2);
-  EXPECT_NE(error_.find("two rows have the name kernel"), std::string::npos);
+  expect_contains(error_, {"two rows have the name kernel"});
   twice = false;
 }
 
@@ -110,16 +111,16 @@ TEST_F(Registration, ArgumentsAreChecked) {
     EXPECT_EQ(run(words), 2);
     return error_;
   };
-  EXPECT_NE(error({"--row", "a"}).find("unknown argument '--row'"), std::string::npos);
-  EXPECT_NE(error({"--rows"}).find("--rows needs a value"), std::string::npos);
-  EXPECT_NE(error({"--tiny=1"}).find("--tiny takes no value"), std::string::npos);
-  EXPECT_NE(error({"--rounds", "5"}).find("--rounds: expected a number from 6"), std::string::npos);
-  EXPECT_NE(error({"--seconds", "nan"}).find("--seconds: expected a number"), std::string::npos);
-  EXPECT_NE(error({"--noise", "0.03x"}).find("--noise: expected a number"), std::string::npos);
-  EXPECT_NE(error({"--clock", "sun"}).find("--clock: expected wall or cpu"), std::string::npos);
-  EXPECT_NE(error({"--device", "gpu"}).find("gpu"), std::string::npos);
-  EXPECT_NE(error({"--baseline", "/missing"}).find("--baseline: /missing: no such file"), std::string::npos);
-  EXPECT_NE(error({"--json", "/missing/file"}).find("--json: /missing/file cannot be written"), std::string::npos);
+  expect_contains(error({"--row", "a"}), {"unknown argument '--row'"});
+  expect_contains(error({"--rows"}), {"--rows needs a value"});
+  expect_contains(error({"--tiny=1"}), {"--tiny takes no value"});
+  expect_contains(error({"--rounds", "5"}), {"--rounds: expected a number from 6"});
+  expect_contains(error({"--seconds", "nan"}), {"--seconds: expected a number"});
+  expect_contains(error({"--noise", "0.03x"}), {"--noise: expected a number"});
+  expect_contains(error({"--clock", "sun"}), {"--clock: expected wall or cpu"});
+  expect_contains(error({"--device", "gpu"}), {"gpu"});
+  expect_contains(error({"--baseline", "/missing"}), {"--baseline: /missing: no such file"});
+  expect_contains(error({"--json", "/missing/file"}), {"--json: /missing/file cannot be written"});
 }
 
 TEST_F(Registration, AProgramMayHaveFurtherOptions) {
@@ -128,8 +129,7 @@ TEST_F(Registration, AProgramMayHaveFurtherOptions) {
   EXPECT_EQ(run({"--width=12", "--list"}), 0);
   EXPECT_EQ(width, "12");
   EXPECT_EQ(run({"--help"}), 0);
-  EXPECT_NE(out_.find("--width N"), std::string::npos);
-  EXPECT_NE(out_.find("--baseline PROGRAM"), std::string::npos);
+  expect_contains(out_, {"--width N", "--baseline PROGRAM"});
 }
 
 /// The lines of JSON with which serve() answers.
@@ -160,16 +160,16 @@ TEST_F(Registration, AServedRowIsPreparedAndSampled) {
   EXPECT_EQ(lines[0]["rows"], Json({"kernel", "steps", "fails"}));
   EXPECT_EQ(lines[0]["setting"]["tiny"], true);
   EXPECT_TRUE(std::filesystem::exists(lines[0]["program"].get<std::string>()));
-  EXPECT_NE(lines[1]["error"].get<std::string>().find("no row is prepared"), std::string::npos);
+  expect_contains(lines[1]["error"].get<std::string>(), {"no row is prepared"});
   EXPECT_EQ(lines[2]["work"]["bytes"], 40);
   EXPECT_EQ(lines[3]["items"], 1);
   EXPECT_GT(lines[3]["seconds"].get<double>(), 0);
   EXPECT_EQ(lines[4]["error"], "no memory");
-  EXPECT_NE(lines[5]["error"].get<std::string>().find("no row is prepared"), std::string::npos);  // not the row before
+  expect_contains(lines[5]["error"].get<std::string>(), {"no row is prepared"});  // not the row before
   EXPECT_EQ(lines[6]["work"]["unit"], "words");
   EXPECT_EQ(lines[7]["items"], 50);
-  EXPECT_NE(lines[8]["error"].get<std::string>().find("there is no row gone"), std::string::npos);
-  EXPECT_NE(lines[9]["error"].get<std::string>().find("expected prepare NAME or sample"), std::string::npos);
+  expect_contains(lines[8]["error"].get<std::string>(), {"there is no row gone"});
+  expect_contains(lines[9]["error"].get<std::string>(), {"expected prepare NAME or sample"});
 }
 
 TEST_F(Registration, StepsAreCountedByTheirItems) {
@@ -194,7 +194,7 @@ TEST(Samples, MedianOfCallsAndSumOfSteps) {
   const std::vector<Sample> samples = {{2, 0.2, 0}, {1, 0.4, 0}, {4, 0.1, 0}};  // 0.1, 0.4 and 0.025 each
   EXPECT_DOUBLE_EQ(seconds_per_item(samples, false), 0.1);
   EXPECT_DOUBLE_EQ(seconds_per_item(samples, true), 0.7 / 7);
-  EXPECT_NE(error_of([] { seconds_per_item({}, true); }).find("no samples"), std::string::npos);
+  expect_error([] { seconds_per_item({}, true); }, {"no samples"});
 }
 
 }  // namespace

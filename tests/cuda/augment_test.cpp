@@ -28,12 +28,8 @@ class Augment : public DeviceTest {
   }
 };
 
-/// Bit-equal elements.
 void expect_equal(const Tensor& cpu_result, const Tensor& cuda_result, const char* what) {
-  ASSERT_EQ(cuda_result.device(), kCuda) << what;
-  ASSERT_EQ(cpu_result.shape(), cuda_result.shape()) << what;
-  ASSERT_EQ(cpu_result.dtype(), cuda_result.dtype()) << what;
-  EXPECT_EQ(cpu_result.to_vector<double>(), cuda_result.to_vector<double>()) << what;
+  expect_same(cpu_result, cuda_result, 0, what);
 }
 
 TEST_F(Augment, BatchesHaveTheBitsOfTheCpu) {

@@ -5,13 +5,11 @@
 
 #include <thread>
 
-#include "tern/core/autograd/captured_step.h"
 #include "tern/core/device/backend.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/core/memory/stream.h"
 #include "tern/core/ops/transfer.h"
 #include "tern/dist/sharded_optimizer.h"
-#include "tern/optim/optim.h"
 #include "tern/tests/cuda/ranks.h"
 #include "tern/tests/cuda/small_net.h"
 #include "tern/tests/dist/tcp_stranger.h"
@@ -53,19 +51,7 @@ void train(World& world) {
   SmallNet net(nn::Scope({.device = device, .generator = Generator(shared_seed())}), 7, 19);
   DataParallel parallel(net, world.group(), {.bucket_bytes = 300, .first_bucket_bytes = 1});
   optim::AdamW optimizer(net.parameters(), {.lr = 1e-2, .capturable = true});
-  CapturedStep step(
-      [&](const Tensors& batch) {
-        const Tensor loss = mean(mul(net.forward(batch[0]), batch[1]));
-        loss.backward();
-        optimizer.step({.max_norm = 0.5});
-        optimizer.zero_grad();
-        return Tensors{loss.detach()};
-      },
-      {.warmup = 2});
-  for (int i = 0; i < 4; ++i) {
-    Generator generator(shared_seed() + static_cast<uint64_t>(1 + 10 * i + group.rank()));
-    step({randn({6, 7}, generator).to(device), randn({6, 5}, generator).to(device)})[0].to_vector<double>();
-  }
+  four_steps(net, optimizer, device, shared_seed() + 1 + static_cast<uint64_t>(group.rank()));
   require_contexts(own, "after the training");
 }
 
@@ -92,25 +78,24 @@ void listens(World& world) {
 
 const Scenarios kScenarios = {{"trains", train}, {"asks", ask}, {"listens", listens}};
 
-class Contexts : public RanksTest {};
+using Contexts = RanksTest;
 
 TEST_F(Contexts, ARankHasOneOnItsDevice) {
-  expect_done(run("trains", 2, {{"TERN_STANDIN_DEVICES", "2"}, {"TERN_TEST_OWN_DEVICES", "1"}}));
+  expect_done("trains", 2, {{"TERN_STANDIN_DEVICES", "2"}, {"TERN_TEST_OWN_DEVICES", "1"}});
 }
 
 TEST_F(Contexts, AListOfDevicesStartsNone) {
-  expect_done(run("asks", 2, {{"TERN_STANDIN_DEVICES", "3"}, {"TERN_TEST_OWN_DEVICES", "1"}}));
+  expect_done("asks", 2, {{"TERN_STANDIN_DEVICES", "3"}, {"TERN_TEST_OWN_DEVICES", "1"}});
 }
 
 TEST_F(Contexts, RanksOnOneMachineUseTheLoopback) {
-  const std::string local_size = "2", anywhere = "192.0.2.1";  // anywhere is not an address of this machine
-  expect_done(run("listens", 2, {}));
-  expect_done(run("listens", 2, {{"MASTER_ADDR", "localhost"}, {"LOCAL_WORLD_SIZE", local_size}}));
-  expect_done(run("listens", 2, {{"MASTER_ADDR", anywhere}, {"LOCAL_WORLD_SIZE", local_size}}));
+  expect_done("listens", 2);
+  for (const char* address : {"localhost", "192.0.2.1"})  // the second is not an address of this machine
+    expect_done("listens", 2, {{"MASTER_ADDR", address}, {"LOCAL_WORLD_SIZE", "2"}});
 }
 
 TEST_F(Contexts, RanksMeetWithTheSecretFromTheEnvironment) {
-  expect_done(run("listens", 2, {{"TERN_DIST_SECRET", random_secret()}}));
+  expect_done("listens", 2, {{"TERN_DIST_SECRET", random_secret()}});
 }
 
 }  // namespace

@@ -13,10 +13,17 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/memory/stream.h"
 #include "tern/core/ops/ops.h"
+#include "tern/tests/core/state.h"
 #include "tern/tests/core/tolerance.h"
+#include "tern/tests/errors.h"
 #include "tern/tests/support/seed.h"
 
 namespace tern {
+
+using test::error_of;
+using test::expect_contains;
+using test::expect_error;
+using test::values_of;
 
 inline constexpr Device kCuda{DeviceType::kCUDA, 0};
 
@@ -26,6 +33,9 @@ class DeviceTest : public testing::Test {
   void SetUp() override {
     if (!best_device().is_cuda()) GTEST_SKIP() << "gpu: no CUDA device";
   }
+  Tensor normal(const Shape& shape, DType dtype) { return randn(shape, generator).to(dtype); }
+
+  Generator generator{fresh_seed()};
 };
 
 /// Compares shapes, dtypes and values: the norm of the difference relative to the reference's norm, or to `scale` if
@@ -53,7 +63,7 @@ using Tensors = std::vector<Tensor>;
 using Op = std::function<Tensor(const Tensors&)>;
 
 /// Runs the op on both devices, forward and backward from a random gradient, and compares.
-inline void expect_parity(const std::string& name, const Tensors& inputs, const Op& op, double slack = 1) {
+inline void expect_parity(const std::string& name, const Tensors& inputs, double slack, const Op& op) {
   SCOPED_TRACE(name);
   Tensors results, gradients[2];
   Tensor seed;
@@ -78,29 +88,18 @@ inline void expect_parity(const std::string& name, const Tensors& inputs, const 
   expect_same(results[0], results[1], tolerance, name);
   ASSERT_EQ(gradients[0].size(), gradients[1].size());
   // Near a root of a derivative, the values of a few elements are the rounding errors of larger terms.
-  double scale = 0;
-  if (seed.defined())
-    for (const double v : seed.to_vector<double>()) scale += v * v;
-  scale = 0.01 * std::sqrt(scale);
+  const double scale = seed.defined() ? 0.01 * norm(seed.to(float64)).item<double>() : 0;
   for (size_t i = 0; i < gradients[0].size(); ++i) {
-    ASSERT_EQ(gradients[0][i].defined(), gradients[1][i].defined()) << name << ", gradient " << i;
-    if (gradients[0][i].defined())
-      // An fp32 weight's gradient is computed from values rounded to the op's dtype.
-      expect_same(gradients[0][i], gradients[1][i],
-                  slack * std::max(device_tolerance(gradients[0][i].dtype()), device_tolerance(results[0].dtype())),
-                  name + ", gradient " + std::to_string(i), scale);
+    const Tensor &expected = gradients[0][i], &found = gradients[1][i];
+    const std::string what = name + ", gradient " + std::to_string(i);
+    ASSERT_EQ(expected.defined(), found.defined()) << what;
+    // An fp32 weight's gradient is computed from values rounded to the op's dtype.
+    if (expected.defined())
+      expect_same(expected, found, std::max(tolerance, slack * device_tolerance(expected.dtype())), what, scale);
   }
 }
-
-/// The message of the Error that f throws.
-template <class F>
-std::string error_of(F f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  return "no error";
+inline void expect_parity(const std::string& name, const Tensors& inputs, const Op& op) {
+  expect_parity(name, inputs, 1, op);
 }
 
 }  // namespace tern

@@ -7,61 +7,38 @@
 #include <set>
 
 #include "tern/core/memory/allocator.h"
-#include "tern/models/distilbert/distilbert.h"
-#include "tern/models/text/text_task.h"
-#include "tern/tests/cuda/device_test.h"
+#include "tern/tests/cuda/small_text.h"
 #include "tern/tests/emulator/runtime/standin.h"
 
 namespace tern::models {
 namespace {
 
-struct Outcome {
-  std::vector<double> losses, weights;
-  bool operator==(const Outcome&) const = default;
-};
-
 class Losses final : public TrainObserver {
  public:
-  explicit Losses(std::vector<double>& to) : to_(to) {}
-  void on_step(const StepMetrics& m) override { to_.push_back(m.loss); }
-
- private:
-  std::vector<double>& to_;
+  void on_step(const StepMetrics& m) override { losses.push_back(m.loss); }
+  std::vector<double> losses;
 };
 
-/// Four steps of a tiny DistilBERT; the last two are replays.
-Outcome train_once() {
-  DistilBertConfig config;
-  config.vocab_size = 50;
-  config.width = 16;
-  config.layers = 1;
-  config.heads = 1;
-  config.hidden = 24;
-  config.max_positions = 16;
-  const DistilBert made(nn::Scope({.generator = Generator(fresh_seed())}), config);
-  DistilBert model(nn::Scope({.device = kCuda, .generator = Generator(fresh_seed())}), config);
+/// Losses and weights of four steps of a tiny DistilBERT; the last two are replays.
+test::Values train_once() {
+  const DistilBertConfig config = {
+      .vocab_size = kVocabSize, .max_positions = 16, .width = 16, .layers = 1, .heads = 1, .hidden = 24};
+  const DistilBert made(fresh_scope(cpu), config);
+  DistilBert model(fresh_scope(kCuda), config);
   model.load_state_dict(made.state_dict());
-  std::vector<int32_t> labels, rows;
-  auto tokens = std::make_shared<data::TokenSet>();
-  for (int32_t i = 0; i < 40; ++i) {
-    for (int32_t t = 0; t < 5 + i % 7; ++t) tokens->ids.push_back((i * 7 + t * 3) % 50);
-    tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
-    labels.push_back(i % 2);
-    rows.push_back(i);
-  }
-  TextTask task(model, tokens, labels, rows, {}, 0, {.epochs = 1, .batch_tokens = 16, .workers = 1});
-  Outcome outcome;
-  Losses losses(outcome.losses);
-  train(task, {.lr = 1e-2, .dtype = float16, .device = kCuda, .max_steps = 4}, losses);
-  for (const NamedTensor& p : model.parameters())
-    for (const double w : p.tensor.to_vector<double>()) outcome.weights.push_back(w);
+  const Texts texts = fixed_texts(40);
+  TextTask task(model, texts.tokens, texts.labels, texts.rows, {}, 0, {.epochs = 1, .batch_tokens = 16, .workers = 1});
+  Losses observer;
+  train(task, {.lr = 1e-2, .dtype = float16, .device = kCuda, .max_steps = 4}, observer);
+  test::Values outcome = values_of(model.parameters());
+  outcome.push_back(observer.losses);
   return outcome;
 }
 
 TEST(FailedCalls, EndTheTrainingOrChangeNothing) {
   train_once();  // creates the state that a process creates once
   standin::reset_counters();
-  const Outcome expected = train_once();
+  const test::Values expected = train_once();
   const auto calls = standin::counters().calls;
   const int64_t live = allocator(kCuda).statistics().live_bytes;
   ASSERT_GT(calls.size(), 15u);

@@ -5,9 +5,7 @@
 
 #include <set>
 
-#include "tern/core/autograd/captured_step.h"
 #include "tern/dist/sharded_optimizer.h"
-#include "tern/optim/optim.h"
 #include "tern/tests/cuda/ranks.h"
 #include "tern/tests/cuda/small_net.h"
 
@@ -31,24 +29,11 @@ void train(World& world, bool shard) {
   SmallNet net(nn::Scope({.device = device, .generator = Generator(shared_seed())}), 7, 19);
   DataParallel parallel(net, world.group(), {.bucket_bytes = 300, .first_bucket_bytes = 1, .shard = shard});
   ShardedOptimizer optimizer(parallel, {{net.parameters()}}, optim::AdamWOptions{.lr = 1e-2, .capturable = true});
-  CapturedStep step(
-      [&](const Tensors& batch) {
-        const Tensor loss = mean(mul(net.forward(batch[0]), batch[1]));
-        loss.backward();
-        optimizer.step({.max_norm = 0.5, .skip_non_finite = true});
-        optimizer.zero_grad();
-        return Tensors{loss.detach()};
-      },
-      {.warmup = 2});
   std::ofstream weights(notes() / rank_name(group.rank()));
-  for (int i = 0; i < 4; ++i) {
-    Generator generator(shared_seed() + static_cast<uint64_t>(1 + 10 * i + group.rank()));
-    const Tensor x = randn({6, 7}, generator), y = randn({6, 5}, generator);
-    const double loss = step({x.to(device), y.to(device)})[0].to_vector<double>()[0];
-    weights << std::hexfloat << loss << "\n";
-  }
-  for (const NamedTensor& p : net.parameters())
-    for (const double w : p.tensor.to_vector<double>()) weights << std::hexfloat << w << "\n";
+  const uint64_t seed = shared_seed() + 1 + static_cast<uint64_t>(group.rank());
+  for (const double loss : four_steps(net, optimizer, device, seed)) weights << std::hexfloat << loss << "\n";
+  for (const auto& values : values_of(net.parameters()))
+    for (const double w : values) weights << std::hexfloat << w << "\n";
   group.barrier();
   if (group.rank() != kFailing) return;
   std::ofstream calls(notes() / "calls");
@@ -63,18 +48,15 @@ const Scenarios kScenarios = {
 class FailedRanks : public RanksTest, public testing::WithParamInterface<std::string> {};
 
 TEST_P(FailedRanks, AllEndAndNoNumberIsWrong) {
-  std::string folder = (std::filesystem::temp_directory_path() / "tern-notes-XXXXXX").string();
-  ASSERT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string folder = new_folder("tern-notes-");
   const std::map<std::string, std::string> environment = {{"TERN_TEST_NOTES", folder}, {"TERN_DIST_TIMEOUT", "20"}};
-  expect_done(run(GetParam(), 2, environment));
+  expect_done(GetParam(), 2, environment);
   const std::string expected[] = {read(folder + "/" + rank_name(0)), read(folder + "/" + rank_name(1))};
   ASSERT_FALSE(expected[0].empty());
   std::map<std::string, uint64_t> calls;
-  {
-    std::ifstream file(folder + "/calls");
-    std::string function;
-    for (uint64_t count; file >> function >> count;) calls[function] = count;
-  }
+  std::ifstream file(folder + "/calls");
+  std::string name;
+  for (uint64_t count; file >> name >> count;) calls[name] = count;
   ASSERT_TRUE(calls.contains("ncclCommInitRank")) << testing::PrintToString(calls);
 
   std::mt19937_64 random(fresh_seed());
@@ -96,17 +78,15 @@ TEST_P(FailedRanks, AllEndAndNoNumberIsWrong) {
     faulty["TERN_TEST_TURN"] = std::to_string(turn);
     const std::vector<std::string> words = run(GetParam(), 2, faulty);
     SCOPED_TRACE(function + ", call " + std::to_string(turn) + "; rank 0: " + words[0] + "; rank 1: " + words[1]);
-    for (int rank = 0; rank < 2; ++rank) {
-      const size_t r = static_cast<size_t>(rank);
-      EXPECT_FALSE(words[r].empty()) << "rank " << rank << " ended without a word";
-      if (words[r].starts_with("done")) {
-        EXPECT_EQ(read(folder + "/" + rank_name(rank)), expected[r]);
-      }
+    const bool done[] = {words[0].starts_with("done"), words[1].starts_with("done")};
+    for (const int rank : {0, 1}) {
+      EXPECT_FALSE(words[static_cast<size_t>(rank)].empty()) << "rank " << rank << " ended without a word";
+      EXPECT_TRUE(!done[rank] || read(folder + "/" + rank_name(rank)) == expected[rank]) << "rank " << rank;
     }
-    EXPECT_TRUE(words[0].starts_with("done") || !words[1].starts_with("done"));
+    EXPECT_TRUE(done[0] || !done[1]);
     // Who has failed is known at once, also while groups are being made.
-    EXPECT_TRUE(words[0].starts_with("done") || words[0].starts_with("peer: rank 1 has ended"));
-    if (!words[1].starts_with("done")) ended.insert(function);
+    EXPECT_TRUE(done[0] || words[0].starts_with("peer: rank 1 has ended"));
+    if (!done[1]) ended.insert(function);
   }
   for (const std::string function : {"ncclCommInitRank", "ncclBroadcast"})
     EXPECT_TRUE(ended.contains(function)) << function;

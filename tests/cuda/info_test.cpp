@@ -5,6 +5,7 @@
 #include <map>
 
 #include "tern/core/device/backend.h"
+#include "tern/tests/errors.h"
 #include "tern/tests/program/program.h"
 
 namespace tern::program {
@@ -12,19 +13,9 @@ namespace {
 
 using Environment = std::map<std::string, std::string>;
 
-Result run(const Environment& environment, const std::vector<std::string>& arguments, const fs::path& folder) {
-  Setting setting;
-  setting.seconds = 120;
-  setting.in_child = [&] {
-    for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-  };
-  return Process(arguments, folder, setting).finish();
-}
-
-std::vector<std::string> training(const std::string& device, int steps) {
-  return {"train",        "distilbert", "--data",         "sentences", "--max-steps", std::to_string(steps),
-          "--max-length", "32",         "--batch-tokens", "64",        "--device",    device,
-          "--out",        "run",        "--quiet"};
+std::vector<std::string> training(const std::string& device) {
+  return {"train", "distilbert", "--data",         "sentences", "--max-steps", "1",        "--max-length", "32",
+          "--out", "run",        "--batch-tokens", "64",        "--quiet",     "--device", device};
 }
 
 std::string line_of(const std::string& text, const std::string& start) {
@@ -34,106 +25,79 @@ std::string line_of(const std::string& text, const std::string& start) {
   return "";
 }
 
-bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::expect_contains;
 
 /// A machine, and words that the program must print about it.
 struct Machine {
   std::string name;
-  Environment environment;
-  std::string info_line;    // the beginning of a line
-  std::string info_words;   // words in that line
-  std::string error_words;  // words in the error of training with --device cuda
+  std::string variable, value;  // of the environment
+  std::string info_line;        // the beginning of a line
+  std::string info_words;       // words in that line
+  std::string error_words;      // words in the error of training with --device cuda
 };
 
 const Machine kMachines[] = {
-    {"NoDriver",
-     {{"TERN_STANDIN_STATE", "no-driver"}},
-     "CUDA driver: ",
-     "none (there is no NVIDIA driver",
+    {"NoDriver", "TERN_STANDIN_STATE", "no-driver", "CUDA driver: ", "none (there is no NVIDIA driver",
      "no NVIDIA driver; install one, or use --device cpu"},
-    {"OldDriver",
-     {{"TERN_STANDIN_STATE", "old-driver"}},
-     "CUDA driver: ",
-     "12.2 (the NVIDIA driver runs CUDA 12.2, this build needs CUDA 13.",
-     "update the driver, or use --device cpu"},
-    {"NoDevice",
-     {{"TERN_STANDIN_DEVICES", "0"}},
-     "CUDA driver: ",
-     "(the driver sees no GPU",
+    {"OldDriver", "TERN_STANDIN_STATE", "old-driver", "CUDA driver: ",
+     "12.2 (the NVIDIA driver runs CUDA 12.2, this build needs CUDA 13.", "update the driver, or use --device cpu"},
+    {"NoDevice", "TERN_STANDIN_DEVICES", "0", "CUDA driver: ", "(the driver sees no GPU",
      "the driver sees no GPU (is CUDA_VISIBLE_DEVICES set to hide it?)"},
-    {"Busy",
-     {{"TERN_STANDIN_STATE", "busy"}},
-     "cuda:0: ",
-     "cannot be used: the GPU is busy",
+    {"Busy", "TERN_STANDIN_STATE", "busy", "cuda:0: ", "cannot be used: the GPU is busy",
      "free it, or use --device cpu"},
-    {"BusyDevice",
-     {{"TERN_STANDIN_FAIL", "cudaFree:1:46"}},
-     "cuda:0: ",
-     "cannot be used: the GPU is busy",
+    {"BusyDevice", "TERN_STANDIN_FAIL", "cudaFree:1:46", "cuda:0: ", "cannot be used: the GPU is busy",
      "free it, or use --device cpu"},
-    {"OldDevice",
-     {{"TERN_STANDIN_CAPABILITY", "7.5"}},
-     "cuda:0: ",
-     "cannot be used: stand-in has compute capability 7.5",
+    {"OldDevice", "TERN_STANDIN_CAPABILITY", "7.5", "cuda:0: ", "cannot be used: stand-in has compute capability 7.5",
      "need 8.0 (Ampere) or newer"},
-    {"OtherArchitecture",
-     {{"TERN_STANDIN_CAPABILITY", "12.0"}},
-     "cuda:0: ",
-     "this build has kernels for 80-real,90a-real",
+    {"OtherArchitecture", "TERN_STANDIN_CAPABILITY", "12.0", "cuda:0: ", "this build has kernels for 80-real,90a-real",
      "build with -DCMAKE_CUDA_ARCHITECTURES=120"},
 };
 
-class OnMachine : public testing::TestWithParam<Machine> {
+class Program : public ProgramTest {
  protected:
-  void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tern-info-XXXXXX").string();
-    ASSERT_TRUE(mkdtemp(name.data()));
-    folder_ = name;
+  Result run(const Environment& environment, const std::vector<std::string>& arguments) const {
+    const auto set = [&] {
+      for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
+    };
+    return tern(arguments, {.in_child = set, .seconds = 120});
   }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  void expect_refused(const Result& r, const std::string& words) const {
-    EXPECT_EQ(r.status, 1) << r.err;
+  void expect_refused(const Result& r, const std::vector<std::string>& words) const {
+    expect_error(r, 1, words);
     EXPECT_EQ(lines_of(r.err).size(), 1u) << r.err;
-    EXPECT_TRUE(r.err.starts_with("tern: error: ")) << r.err;
-    EXPECT_TRUE(contains(r.err, words)) << r.err << "lacks: " << words;
-    EXPECT_EQ(r.out, "");
-    EXPECT_FALSE(fs::exists(folder_ / "run")) << "a refused training leaves no folder";
+    EXPECT_FALSE(fs::exists(file("run"))) << "a refused training leaves no folder";
   }
-
-  fs::path folder_;
 };
+
+class OnMachine : public Program, public testing::WithParamInterface<Machine> {};
 
 TEST_P(OnMachine, InfoSaysWhyThereIsNoDevice) {
   const Machine& machine = GetParam();
-  const Result r = run(machine.environment, {"info"}, folder_);
+  const Result r = run({{machine.variable, machine.value}}, {"info"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(r.err, "");
   const std::string line = line_of(r.out, machine.info_line);
-  EXPECT_TRUE(contains(line, machine.info_words)) << line;
+  expect_contains(line, {machine.info_words});
   EXPECT_EQ(line_of(r.out, "device: "), "device: cpu");
   line_of(r.out, "cuBLASLt: ");  // libraries are listed all the same
 }
 
 TEST_P(OnMachine, TrainingOnTheDeviceIsRefused) {
   const Machine& machine = GetParam();
-  expect_refused(run(machine.environment, training("cuda", 1), folder_), machine.error_words);
+  expect_refused(run({{machine.variable, machine.value}}, training("cuda")), {machine.error_words});
 }
 
 INSTANTIATE_TEST_SUITE_P(Machines, OnMachine, testing::ValuesIn(kMachines),
                          [](const auto& instance) { return instance.param.name; });
 
-using Program = OnMachine;
-
 TEST_F(Program, InfoDescribesDevicesAndLibraries) {
-  const Result r = run({{"TERN_STANDIN_DEVICES", "2"}, {"TERN_STANDIN_MEMORY", "3G"}}, {"info"}, folder_);
+  const Result r = run({{"TERN_STANDIN_DEVICES", "2"}, {"TERN_STANDIN_MEMORY", "3G"}}, {"info"});
   EXPECT_EQ(r.status, 0) << r.err;
   EXPECT_EQ(line_of(r.out, "CUDA: "), "CUDA: runtime " + cuda::runtime_version() + ", kernels for 80-real,90a-real");
   EXPECT_EQ(line_of(r.out, "CUDA driver: "), "CUDA driver: " + cuda::runtime_version());
   for (const char* device : {"cuda:0: ", "cuda:1: "})
     EXPECT_EQ(line_of(r.out, device),
               device + std::string("stand-in, compute capability 9.0, 132 multiprocessors, 3.0 GiB"));
-  EXPECT_TRUE(contains(line_of(r.out, "cuBLASLt: "), "libtern_standin.so")) << r.out;
+  expect_contains(line_of(r.out, "cuBLASLt: "), {"libtern_standin.so"});
   line_of(r.out, "cuDNN: ");
   line_of(r.out, "NCCL: ");
   line_of(r.out, "CUPTI: ");
@@ -145,7 +109,7 @@ TEST_F(Program, InfoSaysWhatTheLoaderSaidOfAMissingLibrary) {
                             {"TERN_CUDNN", "/no/cudnn.so"},
                             {"TERN_NCCL", "/no/nccl.so"},
                             {"TERN_CUPTI", "/no/cupti.so"}};
-  const Result r = run(none, {"info"}, folder_);
+  const Result r = run(none, {"info"});
   EXPECT_EQ(r.status, 0) << r.err;
   const std::pair<const char*, const char*> libraries[] = {
       {"cuBLASLt: ", "cublas"}, {"cuDNN: ", "cudnn"}, {"NCCL: ", "nccl"}, {"CUPTI: ", "cupti"}};
@@ -156,39 +120,37 @@ TEST_F(Program, InfoSaysWhatTheLoaderSaidOfAMissingLibrary) {
 }
 
 TEST_F(Program, ADeviceNumberTooLargeIsRefused) {
-  expect_refused(run({}, training("cuda:1", 1), folder_), "this machine has 1 GPU, numbered from 0; use cuda:0");
+  expect_refused(run({}, training("cuda:1")), {"this machine has 1 GPU, numbered from 0; use cuda:0"});
 }
 
 TEST_F(Program, AMissingMatrixLibraryIsRefused) {
-  const Result r = run({{"TERN_CUBLASLT", "/no/cublas.so"}}, training("cuda", 1), folder_);
+  const Result r = run({{"TERN_CUBLASLT", "/no/cublas.so"}}, training("cuda"));
   EXPECT_EQ(r.status, 1);
   EXPECT_EQ(lines_of(r.err).size(), 1u) << r.err;
-  EXPECT_TRUE(contains(r.err, "cuBLASLt is needed for matrix products on CUDA and was not found (/no/cublas.so"))
-      << r.err;
-  EXPECT_TRUE(contains(r.err, "or use --device cpu")) << r.err;
+  expect_contains(r.err, {"cuBLASLt is needed for matrix products on CUDA and was not found (/no/cublas.so",
+                          "or use --device cpu"});
 }
 
 TEST_F(Program, WithoutADriverAutoTrainsOnTheCpu) {
-  const Result r = run({{"TERN_STANDIN_STATE", "no-driver"}}, training("auto", 1), folder_);
+  const Result r = run({{"TERN_STANDIN_STATE", "no-driver"}}, training("auto"));
   EXPECT_EQ(r.status, 0) << r.err;
-  EXPECT_TRUE(fs::exists(folder_ / "run" / "model.safetensors"));
+  EXPECT_TRUE(fs::exists(file("run/model.safetensors")));
 }
 
 TEST_F(Program, OutOfMemoryAtTheStartSaysWhatHoldsIt) {
-  const Result r = run({{"TERN_STANDIN_MEMORY", "4M"}}, training("cuda", 1), folder_);
+  const Result r = run({{"TERN_STANDIN_MEMORY", "4M"}}, training("cuda"));
   EXPECT_EQ(r.status, 1);
   EXPECT_EQ(lines_of(r.err).size(), 1u) << r.err;
-  EXPECT_TRUE(contains(r.err, "out of memory")) << r.err;
-  EXPECT_FALSE(fs::exists(folder_ / "run" / "model.safetensors"));
+  expect_contains(r.err, {"out of memory"});
+  EXPECT_FALSE(fs::exists(file("run/model.safetensors")));
 }
 
 TEST_F(Program, AFailedDeviceIsNotALackOfMemory) {
-  const Result r = run({{"TERN_STANDIN_FAIL", "cudaMalloc:3:719"}}, training("cuda", 1), folder_);
+  const Result r = run({{"TERN_STANDIN_FAIL", "cudaMalloc:3:719"}}, training("cuda"));
   EXPECT_EQ(r.status, 1);
   const std::string last = lines_of(r.err).back();
-  EXPECT_TRUE(contains(last, "cudaErrorLaunchFailure")) << r.err;
-  EXPECT_TRUE(contains(last, "the GPU can no longer be used by this process")) << r.err;
-  EXPECT_FALSE(contains(r.err, "out of memory")) << r.err;
+  expect_contains(last, {"cudaErrorLaunchFailure", "the GPU can no longer be used by this process"});
+  EXPECT_EQ(r.err.find("out of memory"), std::string::npos) << r.err;
 }
 
 TEST_F(Program, AFailedDeviceEndsTheTrainingAndKeepsTheBestWeights) {
@@ -201,16 +163,15 @@ TEST_F(Program, AFailedDeviceEndsTheTrainingAndKeepsTheBestWeights) {
   // An epoch is one step, and the third step is the first replay.
   for (const char* failure : {"cudaGraphLaunch:2:700", "cudaLaunchKernel:500:700", "cudaMemcpyAsync:120:700"}) {
     SCOPED_TRACE(failure);
-    fs::remove_all(folder_ / "run");
-    const Result r = run({{"TERN_STANDIN_FAIL", failure}}, train, folder_);
+    fs::remove_all(file("run"));
+    const Result r = run({{"TERN_STANDIN_FAIL", failure}}, train);
     EXPECT_EQ(r.status, 1) << r.err;
     const std::string last = lines_of(r.err).back();
     EXPECT_TRUE(last.starts_with("tern: error: ")) << r.err;
-    EXPECT_TRUE(contains(last, "cudaErrorIllegalAddress")) << last;
-    EXPECT_TRUE(contains(last, "the GPU can no longer be used by this process")) << last;
-    EXPECT_TRUE(contains(r.err, "the device failed; the weights of epoch ")) << r.err;
-    EXPECT_FALSE(contains(r.err, "could not be saved")) << r.err;
-    const Result kept = run({}, {"predict", "run", "--device", "cpu", "rows.csv"}, folder_);
+    expect_contains(last, {"cudaErrorIllegalAddress", "the GPU can no longer be used by this process"});
+    expect_contains(r.err, {"the device failed; the weights of epoch "});
+    EXPECT_EQ(r.err.find("could not be saved"), std::string::npos) << r.err;
+    const Result kept = run({}, {"predict", "run", "--device", "cpu", "rows.csv"});
     EXPECT_EQ(kept.status, 0) << kept.err;
     EXPECT_FALSE(kept.out.empty());
   }
@@ -218,28 +179,19 @@ TEST_F(Program, AFailedDeviceEndsTheTrainingAndKeepsTheBestWeights) {
 
 // --- devices that a build supports ---
 
-TEST(Architectures, MachineCodeServesItsMajorVersion) {
-  EXPECT_TRUE(cuda::architectures_serve("80-real", 8, 0));
-  EXPECT_TRUE(cuda::architectures_serve("80-real", 8, 9));
-  EXPECT_FALSE(cuda::architectures_serve("86-real", 8, 0));
-  EXPECT_FALSE(cuda::architectures_serve("80-real", 9, 0));
-  EXPECT_FALSE(cuda::architectures_serve("120-real", 10, 0));
-  EXPECT_TRUE(cuda::architectures_serve("100-real,120-real", 12, 1));
-}
-
-TEST(Architectures, ALetterServesOneDevice) {
-  EXPECT_TRUE(cuda::architectures_serve("90a-real", 9, 0));
-  EXPECT_TRUE(cuda::architectures_serve("90a", 9, 0));
-  EXPECT_FALSE(cuda::architectures_serve("90a", 10, 0));
-  EXPECT_FALSE(cuda::architectures_serve("100a", 10, 3));
-}
-
-TEST(Architectures, IntermediateCodeServesWhatIsNewer) {
-  EXPECT_TRUE(cuda::architectures_serve("80,90a-real", 12, 0));
-  EXPECT_TRUE(cuda::architectures_serve("80-virtual", 9, 0));
-  EXPECT_FALSE(cuda::architectures_serve("90-virtual", 8, 9));
-  EXPECT_FALSE(cuda::architectures_serve("", 9, 0));
-  EXPECT_TRUE(cuda::architectures_serve("native", 8, 6));
+TEST(Architectures, ServeDevices) {
+  const std::map<std::string, std::vector<std::pair<int, int>>> served = {
+      {"80-real", {{8, 0}, {8, 9}}}, {"100-real,120-real", {{12, 1}}},  // machine code: its major version
+      {"90a-real", {{9, 0}}},        {"90a", {{9, 0}}},                 // a letter: one device
+      {"80,90a-real", {{12, 0}}},    {"80-virtual", {{9, 0}}},          // intermediate code: what is newer
+      {"native", {{8, 6}}}};
+  const std::map<std::string, std::vector<std::pair<int, int>>> not_served = {
+      {"86-real", {{8, 0}}}, {"80-real", {{9, 0}}},    {"120-real", {{10, 0}}}, {"90a", {{10, 0}}},
+      {"100a", {{10, 3}}},   {"90-virtual", {{8, 9}}}, {"", {{9, 0}}}};
+  for (const bool expected : {true, false})
+    for (const auto& [built, devices] : expected ? served : not_served)
+      for (const auto& [major, minor] : devices)
+        EXPECT_EQ(cuda::architectures_serve(built, major, minor), expected) << built << " " << major << "." << minor;
 }
 
 }  // namespace

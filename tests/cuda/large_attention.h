@@ -2,6 +2,8 @@
 // Attention in float64, step by step, with error bounds for 16-bit results of kernels that store no score matrix.
 
 #include <array>
+#include <numeric>
+#include <ostream>
 
 #include "tern/tests/cuda/large_shapes.h"
 
@@ -20,6 +22,16 @@ struct AttentionCase {
 
   std::vector<int64_t> query_lengths() const { return first_rows ? std::vector<int64_t>(lengths.size(), 1) : lengths; }
 };
+
+inline std::ostream& operator<<(std::ostream& out, const AttentionCase& c) {
+  out << c.dtype << ", head_dim " << c.head_dim << (c.causal ? ", causal" : "");
+  if (c.window >= 0) out << ", window " << c.window;
+  out << (c.kv_heads < c.heads ? ", grouped heads" : "") << (c.masked ? ", mask" : "")
+      << (c.dropout > 0 ? ", dropout" : "") << (c.first_rows ? ", one query of each sequence" : "")
+      << (c.fused ? ", one tensor" : "") << ", lengths";
+  for (const int64_t n : c.lengths) out << " " << n;
+  return out;
+}
 
 /// A result and the maximum error of a kernel's result, both float64 [tokens, heads, head_dim].
 struct Bounded {
@@ -94,19 +106,16 @@ inline Tensor seen_of(const AttentionCase& c, const std::vector<double>& valid) 
 /// uniform weights and unit vectors as values.
 inline std::vector<Tensor> keep_of(const AttentionCase& c, uint64_t seed) {
   const std::vector<int64_t> query_lengths = c.query_lengths();
+  std::vector<Tensor> keep;
   if (c.dropout == 0) {
-    std::vector<Tensor> ones_of;
     for (size_t s = 0; s < c.lengths.size(); ++s)
-      ones_of.push_back(ones({c.heads, query_lengths[s], c.lengths[s]}, {.dtype = float64}));
-    return ones_of;
+      keep.push_back(ones({c.heads, query_lengths[s], c.lengths[s]}, {.dtype = float64}));
+    return keep;
   }
   std::vector<std::vector<Tensor>> parts(c.lengths.size());  // parts of columns for each sequence
-  int64_t tokens = 0, queries = 0, longest = 0;
-  for (const int64_t n : c.lengths) {
-    tokens += n;
-    longest = std::max(longest, n);
-  }
-  for (const int64_t n : query_lengths) queries += n;
+  const int64_t tokens = std::accumulate(c.lengths.begin(), c.lengths.end(), int64_t{0});
+  const int64_t queries = std::accumulate(query_lengths.begin(), query_lengths.end(), int64_t{0});
+  const int64_t longest = *std::max_element(c.lengths.begin(), c.lengths.end());
   const Tensor q = zeros({queries, c.heads, c.head_dim});
   for (int64_t first = 0; first < longest; first += c.head_dim) {
     std::vector<float> units(static_cast<size_t>(tokens * c.head_dim));
@@ -123,14 +132,11 @@ inline std::vector<Tensor> keep_of(const AttentionCase& c, uint64_t seed) {
     begin = 0;
     for (size_t s = 0; s < c.lengths.size(); ++s) {
       const int64_t rows = query_lengths[s], n = c.lengths[s], width = std::min(c.head_dim, n - first);
-      if (width > 0) {
-        const Tensor kept = out.slice(0, begin, begin + rows).slice(2, 0, width).to(float64) * static_cast<double>(n);
-        parts[s].push_back(kept);
-      }
+      if (width > 0)
+        parts[s].push_back(out.slice(0, begin, begin + rows).slice(2, 0, width).to(float64) * static_cast<double>(n));
       begin += rows;
     }
   }
-  std::vector<Tensor> keep;
   for (const std::vector<Tensor>& columns : parts) {  // [rows, heads, n] to [heads, rows, n], exactly 0 or 1 / (1 - p)
     const Tensor whole = cat(columns, 2).transpose(0, 1).contiguous();
     keep.push_back(gt(whole, full({}, 0.5, {.dtype = float64})).to(float64) / (1 - c.dropout));
@@ -152,18 +158,17 @@ inline std::array<Bounded, 4> attention_reference(const AttentionCase& c, const 
   int64_t begin = 0, begin_queries = 0;
   for (size_t s = 0; s < c.lengths.size(); ++s) {
     const int64_t n = c.lengths[s], rows = query_lengths[s];
-    const auto part = [&](const Tensor& x, int64_t head) {
-      return x.slice(0, begin, begin + n).select(1, head).contiguous();
+    const auto part = [](const Tensor& x, int64_t first, int64_t count, int64_t head) {
+      return x.slice(0, first, first + count).select(1, head).contiguous();
     };
-    const auto query_head = [&](const Tensor& x, int64_t head) {
-      return x.slice(0, begin_queries, begin_queries + rows).select(1, head).contiguous();
-    };
+    const auto query_head = [&](const Tensor& x, int64_t head) { return part(x, begin_queries, rows, head); };
+    const auto key_head = [&](const Tensor& x, int64_t head) { return part(x, begin, n, head); };
     const Tensor seen = seen_of(c, {valid.begin() + begin, valid.begin() + begin + n});
     std::vector<std::vector<Bounded>> heads(4);
     for (int64_t h = 0; h < c.heads; ++h) {
       const int64_t kv = h / group;
       std::array<Bounded, 4> one =
-          evaluate({query_head(q, h), part(k, kv), part(v, kv), query_head(dout, h), seen,
+          evaluate({query_head(q, h), key_head(k, kv), key_head(v, kv), query_head(dout, h), seen,
                     keep[s].select(0, h).contiguous(), 1 / std::sqrt(static_cast<double>(c.head_dim)), c.dtype});
       for (size_t i = 0; i < 4; ++i) {
         if (i < 2 || h % group == 0) {

@@ -29,7 +29,6 @@ inline constexpr double kSum = 0x1p-22;
 
 class LargeParity : public DeviceTest {
  protected:
-  Generator generator{fresh_seed()};
   std::mt19937_64 engine{generator.seed()};
 
   int64_t whole_in(int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(engine); }
@@ -40,13 +39,20 @@ class LargeParity : public DeviceTest {
   /// `whole`, or on the emulated device a random size between low and high.
   int64_t size(int64_t whole, int64_t low, int64_t high) { return kWhole ? whole : whole_in(low, high); }
 
-  Tensor normal(const Shape& shape, DType dtype) { return randn(shape, generator).to(dtype); }
-  /// Whole numbers between -most and most.
+  /// Whole numbers between -max_magnitude and max_magnitude.
   Tensor integers(const Shape& shape, int64_t max_magnitude, DType dtype) {
     const auto choices = static_cast<double>(2 * max_magnitude + 1);
     return sub(floor(mul(rand(shape, generator), choices)), static_cast<double>(max_magnitude)).to(dtype);
   }
 };
+
+/// A copy on the device that requires a gradient.
+inline Tensor leaf(const Tensor& x) { return x.to(kCuda).set_requires_grad(true); }
+inline Tensors leaves_of(const Tensors& tensors) {
+  Tensors leaves;
+  for (const Tensor& x : tensors) leaves.push_back(leaf(x));
+  return leaves;
+}
 
 /// Every element is equal; NaN is never equal.
 inline void expect_equal(const Tensor& expected, const Tensor& actual, const std::string& what) {
@@ -88,6 +94,12 @@ inline void expect_within(const Tensor& expected, const Tensor& bound, const Ten
                 << " beyond their bounds, worst at " << worst << ": expected "
                 << expected.reshape({-1}).to_vector<double>()[worst] << ", off by " << e[worst] << ", allowed "
                 << b[worst];
+}
+
+/// Every element is within `error` and the rounding to the result's dtype.
+inline void expect_rounded(const Tensor& expected, const Tensor& error, const Tensor& actual, const std::string& what) {
+  const DType dtype = actual.dtype();
+  expect_within(expected, unit_of(dtype) * abs(expected) + error + smallest_of(dtype), actual, what);
 }
 
 }  // namespace tern

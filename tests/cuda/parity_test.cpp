@@ -11,8 +11,6 @@ namespace {
 
 class Parity : public DeviceTest {
  protected:
-  Generator generator{fresh_seed()};
-  Tensor normal(const Shape& shape, DType dtype) { return randn(shape, generator).to(dtype); }
   /// In [low, high).
   Tensor uniform(const Shape& shape, DType dtype, double low, double high) {
     return add(mul(rand(shape, generator), high - low), low).to(dtype);
@@ -122,13 +120,11 @@ TEST_F(Parity, Reductions) {
       using Function = Tensor (*)(const Tensor&, const std::vector<int>&, bool);
       for (const auto& [name, op] :
            std::vector<std::pair<const char*, Function>>{{"sum", sum}, {"mean", mean}, {"max", max}, {"min", min}})
-        expect_parity(
-            std::string(name) + " " + name_of(dtype), {x},
-            [op = op, &dims = dims](const Tensors& in) { return op(in[0], dims, false); }, 4);
+        expect_parity(std::string(name) + " " + name_of(dtype), {x}, 4,
+                      [op = op, &dims = dims](const Tensors& in) { return op(in[0], dims, false); });
       expect_parity("argmax", {x}, [](const Tensors& in) { return argmax(in[0]); });
       expect_parity("argmin", {x}, [](const Tensors& in) { return argmin(in[0], 0); });
-      expect_parity(
-          "norm", {x}, [](const Tensors& in) { return norm(in[0]); }, 4);
+      expect_parity("norm", {x}, 4, [](const Tensors& in) { return norm(in[0]); });
       expect_parity("all", {x}, [](const Tensors& in) { return all(gt(in[0], mul(in[0], 2.0))); });
     }
 }
@@ -137,12 +133,9 @@ TEST_F(Parity, SoftmaxAndLoss) {
   for (const DType dtype : kFloats) {
     for (const Shape& shape : {Shape{9, 5}, Shape{3, 1000}, Shape{2, 3, 33}, Shape{0, 4}}) {
       const Tensor x = mul(normal(shape, dtype), 3.0);
-      expect_parity(
-          "softmax", {x}, [](const Tensors& in) { return softmax(in[0]); }, 2);
-      expect_parity(
-          "log_softmax", {x}, [](const Tensors& in) { return log_softmax(in[0]); }, 2);
-      expect_parity(
-          "softmax of the first", {x}, [](const Tensors& in) { return softmax(in[0], 0); }, 2);
+      expect_parity("softmax", {x}, 2, [](const Tensors& in) { return softmax(in[0]); });
+      expect_parity("log_softmax", {x}, 2, [](const Tensors& in) { return log_softmax(in[0]); });
+      expect_parity("softmax of the first", {x}, 2, [](const Tensors& in) { return softmax(in[0], 0); });
     }
     for (const int64_t classes : {2, 10, 3001}) {
       const Tensor logits = mul(normal({21, classes}, dtype), 2.0);
@@ -155,9 +148,8 @@ TEST_F(Parity, SoftmaxAndLoss) {
                                  {.label_smoothing = smoothing, .reduction = reduction, .row_weights = in[2].detach()});
           });
     }
-    expect_parity(
-        "mse_loss", {normal({5, 7}, dtype), normal({5, 7}, dtype)},
-        [](const Tensors& in) { return mse_loss(in[0], in[1]); }, 4);
+    expect_parity("mse_loss", {normal({5, 7}, dtype), normal({5, 7}, dtype)}, 4,
+                  [](const Tensors& in) { return mse_loss(in[0], in[1]); });
   }
 }
 
@@ -170,8 +162,8 @@ TEST_F(Parity, NormsAndDropout) {
       const Tensor beta = normal({width}, float32).to(gamma.dtype());
       // One column normalises to rounding noise.
       if (width > 1)
-        expect_parity(
-            "layer_norm", {x, gamma, beta}, [](const Tensors& in) { return layer_norm(in[0], in[1], in[2]); }, 10);
+        expect_parity("layer_norm", {x, gamma, beta}, 10,
+                      [](const Tensors& in) { return layer_norm(in[0], in[1], in[2]); });
       for (const bool keyed : {false, true}) {
         const auto options = [&](Generator& draws, const Tensor& row_keys) {
           return DropoutOptions{.p = 0.3, .generator = &draws, .row_keys = keyed ? row_keys : Tensor()};
@@ -180,24 +172,17 @@ TEST_F(Parity, NormsAndDropout) {
           Generator draws(fresh_seed() + 1);
           return dropout(in[0], options(draws, in[1]));
         });
-        if (width > 1)
-          expect_parity(
-              "dropout_residual_layer_norm", {x, residual, gamma, beta, keys},
-              [&](const Tensors& in) {
-                Generator draws(fresh_seed() + 2);
-                return dropout_residual_layer_norm(in[0], in[1], in[2], in[3], 1e-5, options(draws, in[4]));
-              },
-              10);
-        if (width > 1)
-          expect_parity(
-              "dropout_residual_sum_layer_norm", {x, residual, gamma, beta, keys},
-              [&](const Tensors& in) {
-                Generator draws(fresh_seed() + 2);
-                const SumAndNorm both =
-                    dropout_residual_sum_layer_norm(in[0], in[1], in[2], in[3], 1e-5, options(draws, in[4]));
-                return cat({both.sum, both.norm}, 1);
-              },
-              10);
+        if (width == 1) continue;
+        expect_parity("dropout_residual_layer_norm", {x, residual, gamma, beta, keys}, 10, [&](const Tensors& in) {
+          Generator draws(fresh_seed() + 2);
+          return dropout_residual_layer_norm(in[0], in[1], in[2], in[3], 1e-5, options(draws, in[4]));
+        });
+        expect_parity("dropout_residual_sum_layer_norm", {x, residual, gamma, beta, keys}, 10, [&](const Tensors& in) {
+          Generator draws(fresh_seed() + 2);
+          const SumAndNorm both =
+              dropout_residual_sum_layer_norm(in[0], in[1], in[2], in[3], 1e-5, options(draws, in[4]));
+          return cat({both.sum, both.norm}, 1);
+        });
       }
     }
 }
@@ -211,30 +196,27 @@ TEST_F(Parity, Products) {
                                                                    {{3, 1, 5, 6}, {2, 6, 4}},
                                                                    {{0, 5}, {5, 3}},
                                                                    {{3, 0}, {0, 4}}}) {
-      expect_parity(
-          "matmul", {normal(a, dtype), normal(b, dtype)}, [](const Tensors& in) { return matmul(in[0], in[1]); }, 4);
+      expect_parity("matmul", {normal(a, dtype), normal(b, dtype)}, 4,
+                    [](const Tensors& in) { return matmul(in[0], in[1]); });
       if (a.dims() == 2 && b.dims() == 2)
-        expect_parity(
-            "matmul transposed", {normal({a[1], a[0]}, dtype), normal({b[1], b[0]}, dtype)},
-            [](const Tensors& in) { return matmul(in[0].t(), in[1].t()); }, 4);
+        expect_parity("matmul transposed", {normal({a[1], a[0]}, dtype), normal({b[1], b[0]}, dtype)}, 4,
+                      [](const Tensors& in) { return matmul(in[0].t(), in[1].t()); });
     }
     for (const Activation activation : {Activation::kNone, Activation::kGelu, Activation::kRelu})
       for (const bool bias : {true, false})
-        expect_parity(
-            "linear", {normal({3, 11, 24}, dtype), normal({17, 24}, dtype), bias ? normal({17}, dtype) : Tensor()},
-            [&](const Tensors& in) { return linear(in[0], in[1], in[2], activation); }, 4);
-    expect_parity(
-        "row_chain",
-        {normal({3, 11, 24}, dtype), normal({40, 24}, dtype), normal({41}, dtype), normal({17, 40}, dtype),
-         normal({18}, dtype)},
-        [](const Tensors& in) {
-          const NoGrad off;  // the biases lie where cuBLASLt does not take them: each product makes a copy
-          RowChain chain(in[0]);
-          chain.linear(in[1], in[2].slice(0, 1, 41), Activation::kGelu);
-          chain.linear(in[3], in[4].slice(0, 1, 18));
-          return chain.result();
-        },
-        4);
+        expect_parity("linear",
+                      {normal({3, 11, 24}, dtype), normal({17, 24}, dtype), bias ? normal({17}, dtype) : Tensor()}, 4,
+                      [&](const Tensors& in) { return linear(in[0], in[1], in[2], activation); });
+    expect_parity("row_chain",
+                  {normal({3, 11, 24}, dtype), normal({40, 24}, dtype), normal({41}, dtype), normal({17, 40}, dtype),
+                   normal({18}, dtype)},
+                  4, [](const Tensors& in) {
+                    const NoGrad off;  // the biases lie where cuBLASLt does not take them: each product makes a copy
+                    RowChain chain(in[0]);
+                    chain.linear(in[1], in[2].slice(0, 1, 41), Activation::kGelu);
+                    chain.linear(in[3], in[4].slice(0, 1, 18));
+                    return chain.result();
+                  });
   }
 }
 
@@ -267,15 +249,15 @@ TEST_F(Parity, SortingSelectingAndRunningSums) {
     for (const bool flag : {false, true})
       for (int d = 0; d < x.dim(); ++d) {
         const int64_t k = (x.size(d) + 1) / 2;
-        expect_parity("sort " + dtype, {x}, [&](const Tensors& in) { return sort(in[0], d, flag).values; });
-        expect_parity("sort's indices " + dtype, {x}, [&](const Tensors& in) { return sort(in[0], d, flag).indices; });
-        expect_parity("argsort " + dtype, {x}, [&](const Tensors& in) { return argsort(in[0], d, flag); });
-        expect_parity("topk " + dtype, {x}, [&](const Tensors& in) { return topk(in[0], k, d, flag).values; });
-        expect_parity("topk's indices " + dtype, {x},
-                      [&](const Tensors& in) { return topk(in[0], k, d, true, flag).indices; });
-        expect_parity("topk, unsorted " + dtype, {x},
-                      [&](const Tensors& in) { return topk(in[0], k, d, flag, false).values; });
-        expect_parity("cumsum " + dtype, {x}, [&](const Tensors& in) { return cumsum(in[0], d); });
+        const std::vector<std::pair<const char*, Op>> ops = {
+            {"sort ", [&](const Tensors& in) { return sort(in[0], d, flag).values; }},
+            {"sort's indices ", [&](const Tensors& in) { return sort(in[0], d, flag).indices; }},
+            {"argsort ", [&](const Tensors& in) { return argsort(in[0], d, flag); }},
+            {"topk ", [&](const Tensors& in) { return topk(in[0], k, d, flag).values; }},
+            {"topk's indices ", [&](const Tensors& in) { return topk(in[0], k, d, true, flag).indices; }},
+            {"topk, unsorted ", [&](const Tensors& in) { return topk(in[0], k, d, flag, false).values; }},
+            {"cumsum ", [&](const Tensors& in) { return cumsum(in[0], d); }}};
+        for (const auto& [name, op] : ops) expect_parity(name + dtype, {x}, op);
       }
     expect_parity("nonzero " + dtype, {x}, [](const Tensors& in) { return nonzero(in[0]); });
     expect_parity("masked_select " + dtype, {x, gt(x, zeros_like(x))},
@@ -308,33 +290,27 @@ TEST_F(Parity, Attention) {
       for (const bool causal : {false, true})
         for (const double p : {0.0, 0.2}) {
           const Tensor qkv = normal({tokens, 3, 2, head_dim}, dtype);
-          expect_parity(
-              "self_attention", {qkv},
-              [&](const Tensors& in) {
-                Generator draws(fresh_seed() + 3);
-                return self_attention(in[0], packed_layout(lengths, in[0].device()),
-                                      {.causal = causal, .dropout = p, .generator = &draws});
-              },
-              4);
+          expect_parity("self_attention", {qkv}, 4, [&](const Tensors& in) {
+            Generator draws(fresh_seed() + 3);
+            return self_attention(in[0], packed_layout(lengths, in[0].device()),
+                                  {.causal = causal, .dropout = p, .generator = &draws});
+          });
         }
   // Grouped heads, a window, other lengths of keys, padding.
   Tensor mask = ones({3, 20}, {.dtype = boolean});
   mask.select(0, 1).slice(0, 12).fill_(0);
   for (const DType dtype : kFloats)
-    expect_parity(
-        "attention", {normal({15, 4, 32}, dtype), normal({60, 2, 32}, dtype), normal({60, 2, 32}, dtype), mask},
-        [&](const Tensors& in) {
-          return attention(in[0], in[1], in[2], packed_layout({5, 7, 3}, in[0].device()),
-                           padded_layout(3, 20, in[3], in[0].device()), {.window = 9});
-        },
-        4);
+    expect_parity("attention",
+                  {normal({15, 4, 32}, dtype), normal({60, 2, 32}, dtype), normal({60, 2, 32}, dtype), mask}, 4,
+                  [&](const Tensors& in) {
+                    return attention(in[0], in[1], in[2], packed_layout({5, 7, 3}, in[0].device()),
+                                     padded_layout(3, 20, in[3], in[0].device()), {.window = 9});
+                  });
   for (const DType dtype : {float32, bfloat16})
-    expect_parity(
-        "attention with a bias", {normal({40, 3, 2, 32}, dtype), normal({1, 2, 20, 20}, dtype)},
-        [&](const Tensors& in) {
-          return self_attention(in[0], padded_layout(2, 20, {}, in[0].device()), {.bias = in[1]});
-        },
-        4);
+    expect_parity("attention with a bias", {normal({40, 3, 2, 32}, dtype), normal({1, 2, 20, 20}, dtype)}, 4,
+                  [&](const Tensors& in) {
+                    return self_attention(in[0], padded_layout(2, 20, {}, in[0].device()), {.bias = in[1]});
+                  });
 }
 
 TEST_F(Parity, RandomNumbersAreTheSameBits) {
@@ -349,26 +325,24 @@ TEST_F(Parity, RandomNumbersAreTheSameBits) {
 /// Every policy of autocast's table in one expression: low, fp32, widest, as is.
 TEST_F(Parity, AutocastRegions) {
   for (const DType low : {bfloat16, float16})
-    expect_parity(
-        "autocast", {uniform({9, 13}, float32, -1, 1), uniform({13, 7}, float32, -1, 1), normal({5, 7}, float32)},
-        [&](const Tensors& in) {
-          return autocast(in[0].device(), low, [&] {
-            const Tensor y = matmul(tanh(in[0]), in[1]);
-            EXPECT_EQ(y.dtype(), low);
-            const Tensor normed = dropout_residual_layer_norm(y, exp(y), {}, {}, 1e-5);  // fp32 wins
-            EXPECT_EQ(normed.dtype(), float32);
-            return softmax(linear(normed, in[2]), 1);
-          });
-        },
-        4);
+    expect_parity("autocast",
+                  {uniform({9, 13}, float32, -1, 1), uniform({13, 7}, float32, -1, 1), normal({5, 7}, float32)}, 4,
+                  [&](const Tensors& in) {
+                    return autocast(in[0].device(), low, [&] {
+                      const Tensor y = matmul(tanh(in[0]), in[1]);
+                      EXPECT_EQ(y.dtype(), low);
+                      const Tensor normed = dropout_residual_layer_norm(y, exp(y), {}, {}, 1e-5);  // fp32 wins
+                      EXPECT_EQ(normed.dtype(), float32);
+                      return softmax(linear(normed, in[2]), 1);
+                    });
+                  });
 }
 
 /// Backward computes in the types that forward recorded, whatever region it is called in.
 TEST_F(Parity, BackwardInAnAutocastRegion) {
   const Tensor x = normal({9, 13}, float32).to(kCuda), w = normal({13, 7}, float32).to(kCuda);
   const auto gradients = [&](DType around_backward) {
-    Tensors leaves = {x.clone(), w.clone()};
-    for (Tensor& leaf : leaves) leaf.set_requires_grad(true);
+    const Tensors leaves = {x.clone().set_requires_grad(true), w.clone().set_requires_grad(true)};
     const Tensor loss = sum(pow(matmul(leaves[0], leaves[1]), 3.0));
     const Autocast region(kCuda, around_backward);
     loss.backward();
@@ -387,9 +361,7 @@ TEST_F(Parity, SecondDerivatives) {
   const Tensor x = uniform({5, 6}, float64, 0.2, 2), w = normal({6, 4}, float64);
   Tensors results;
   for (const Device device : {cpu, kCuda}) {
-    Tensor a = x.to(device).clone(), b = w.to(device).clone();
-    a.set_requires_grad(true);
-    b.set_requires_grad(true);
+    const Tensor a = x.to(device).clone().set_requires_grad(true), b = w.to(device).clone().set_requires_grad(true);
     const Tensor y = sum(tanh(matmul(gelu(a), b)) * matmul(log(a), b));
     const Tensor g = grad({y}, {a}, {.create_graph = true})[0];
     results.push_back(grad({sum(square(g))}, {b})[0]);

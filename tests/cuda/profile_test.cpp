@@ -9,21 +9,14 @@
 #include "tern/core/autograd/captured_step.h"
 #include "tern/core/profiler/device_profiler.h"
 #include "tern/core/profiler/profiler.h"
-#include "tern/models/distilbert/distilbert.h"
-#include "tern/models/text/text_task.h"
-#include "tern/tests/cuda/device_test.h"
+#include "tern/tests/cuda/small_text.h"
 
 namespace tern {
 namespace {
 
-class DeviceProfile : public DeviceTest {};
+using DeviceProfile = DeviceTest;
 
-ProfilerOptions on_device() {
-  ProfilerOptions options;
-  options.device = kCuda;
-  options.device_profiler = device_profiler(kCuda);
-  return options;
-}
+ProfilerOptions on_device() { return {.device = kCuda, .device_profiler = device_profiler(kCuda)}; }
 
 nlohmann::json trace_of(const ProfileReport& report) {
   const std::string path =
@@ -35,28 +28,14 @@ nlohmann::json trace_of(const ProfileReport& report) {
   return trace;
 }
 
-models::DistilBert small_model() {
-  models::DistilBertConfig config;
-  config.vocab_size = 50;
-  config.width = 64;
-  config.layers = 1;
-  config.heads = 2;
-  config.hidden = 128;
-  config.max_positions = 16;
-  return models::DistilBert(nn::Scope({.device = kCuda, .generator = Generator(fresh_seed())}), config);
-}
-
 TEST_F(DeviceProfile, ATrainingStepHasDeviceTimes) {
-  models::DistilBert model = small_model();
-  std::vector<int32_t> labels, rows;
-  auto tokens = std::make_shared<data::TokenSet>();
-  for (int32_t i = 0; i < 16; ++i) {
-    for (int32_t t = 0; t < 5 + i % 7; ++t) tokens->ids.push_back((i * 7 + t * 3) % 50);
-    tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
-    labels.push_back(i % 2);
-    rows.push_back(i);
-  }
-  models::TextTask task(model, tokens, labels, rows, {}, 0, {.epochs = 1, .batch_tokens = 32, .workers = 0});
+  using models::kVocabSize;
+  models::DistilBert model(
+      models::fresh_scope(kCuda),
+      {.vocab_size = kVocabSize, .max_positions = 16, .width = 64, .layers = 1, .heads = 2, .hidden = 128});
+  const models::Texts texts = models::fixed_texts(16);
+  models::TextTask task(model, texts.tokens, texts.labels, texts.rows, {}, 0,
+                        {.epochs = 1, .batch_tokens = 32, .workers = 0});
   models::TrainObserver nobody;
   Profiler profiler(on_device());
   models::train(task, {.device = kCuda, .capture = false, .max_steps = 2}, nobody);

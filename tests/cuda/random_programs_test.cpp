@@ -72,8 +72,6 @@ Part random_part(std::mt19937_64& random, int first, int count) {
   return part;
 }
 
-enum class Mode { kPlain, kRecomputed, kCaptured, kCapturedRecomputed };
-
 struct Program {
   std::vector<Stage> stages;
   Part root;
@@ -99,9 +97,7 @@ Program make_program(uint64_t seed, Device device) {
     Stage s;
     s.op = i == 0 ? 0 : static_cast<int>(random() % kOps);  // the first has parameters
     const auto leaf = [&](const Shape& shape, double scale, double offset) {
-      Tensor t = (randn(shape, generator) * scale + offset).to(device);
-      t.set_requires_grad(true);
-      return t;
+      return (randn(shape, generator) * scale + offset).to(device).set_requires_grad(true);
     };
     s.weight = leaf({3 * kWidth, kWidth}, 0.2, 0);
     s.bias = leaf({kWidth}, 0.1, 0);
@@ -114,10 +110,12 @@ Program make_program(uint64_t seed, Device device) {
   return program;
 }
 
+struct Mode {
+  bool recompute = false, capture = false;
+};
+
 /// Losses and weights of four steps.
-std::vector<double> train(uint64_t seed, Device device, DType dtype, Mode mode) {
-  const bool recompute = mode == Mode::kRecomputed || mode == Mode::kCapturedRecomputed;
-  const bool capture = mode == Mode::kCaptured || mode == Mode::kCapturedRecomputed;
+test::Values train(uint64_t seed, Device device, DType dtype, const Mode& mode = {}) {
   const Program program = make_program(seed, device);
   Generator draws(seed + 1), data(seed + 2);
   std::vector<NamedTensor> parameters;
@@ -131,7 +129,7 @@ std::vector<double> train(uint64_t seed, Device device, DType dtype, Mode mode) 
   CapturedStep step(
       [&](const Tensors& batch) {
         const Tensor loss = autocast(device, dtype, [&] {
-          const Tensor y = program.forward(program.root, batch[0], batch[0], draws, recompute);
+          const Tensor y = program.forward(program.root, batch[0], batch[0], draws, mode.recompute);
           return mean(square(y.to(float32) - batch[1]));
         });
         loss.backward();
@@ -139,15 +137,15 @@ std::vector<double> train(uint64_t seed, Device device, DType dtype, Mode mode) 
         optimizer.zero_grad();
         return Tensors{loss};
       },
-      {.warmup = 1, .enabled = capture});
-  std::vector<double> result;
+      {.warmup = 1, .enabled = mode.capture});
+  std::vector<double> losses;
   for (int i = 0; i < 4; ++i) {
     const Tensor x = randn({kRows, kWidth}, data).to(device), target = randn({kRows, kWidth}, data).to(device);
-    result.push_back(step({x, target})[0].item<double>());
+    losses.push_back(step({x, target})[0].item<double>());
   }
-  EXPECT_EQ(step.captured(), capture);
-  for (const NamedTensor& p : parameters)
-    for (const double w : p.tensor.to_vector<double>()) result.push_back(w);
+  EXPECT_EQ(step.captured(), mode.capture);
+  test::Values result = values_of(parameters);
+  result.push_back(losses);
   return result;
 }
 
@@ -158,13 +156,13 @@ TEST_F(RandomPrograms, AreTheSameForEveryWayOfRunning) {
     constexpr DType kDTypes[] = {float32, bfloat16, float16};
     const DType dtype = kDTypes[random() % 3];
     SCOPED_TRACE(testing::Message() << "round " << round << ", " << dtype);
-    const std::vector<double> on_cpu = train(seed, cpu, dtype, Mode::kPlain);
-    const std::vector<double> on_cuda = train(seed, kCuda, dtype, Mode::kPlain);
-    ASSERT_EQ(train(seed, cpu, dtype, Mode::kRecomputed), on_cpu);
-    for (const Mode mode : {Mode::kRecomputed, Mode::kCaptured, Mode::kCapturedRecomputed})
-      ASSERT_EQ(train(seed, kCuda, dtype, mode), on_cuda) << "mode " << static_cast<int>(mode);
+    const test::Values on_cpu = train(seed, cpu, dtype), on_cuda = train(seed, kCuda, dtype);
+    ASSERT_EQ(train(seed, cpu, dtype, {.recompute = true}), on_cpu);
+    for (const Mode& mode : {Mode{true, false}, {false, true}, {true, true}})
+      ASSERT_EQ(train(seed, kCuda, dtype, mode), on_cuda) << mode.recompute << mode.capture;
+    const std::vector<double>&want = on_cpu.back(), &got = on_cuda.back();
     for (size_t i = 0; i < 4; ++i)
-      ASSERT_NEAR(on_cuda[i], on_cpu[i], (dtype == float32 ? 1e-3 : 0.1) * (1 + on_cpu[i])) << "loss " << i;
+      ASSERT_NEAR(got[i], want[i], (dtype == float32 ? 1e-3 : 0.1) * (1 + want[i])) << "loss " << i;
   }
 }
 

@@ -62,11 +62,16 @@ inline int run_rank(const std::string& scenario, const Scenarios& scenarios) {
   }
 }
 
+inline std::string new_folder(const std::string& prefix) {
+  std::string folder = (std::filesystem::temp_directory_path() / (prefix + "XXXXXX")).string();
+  EXPECT_NE(mkdtemp(folder.data()), nullptr);
+  return folder;
+}
+
 /// Starts the ranks; returns the result of each.
 inline std::vector<std::string> run(const std::string& scenario, int ranks,
                                     std::map<std::string, std::string> environment = {}) {
-  std::string folder = (std::filesystem::temp_directory_path() / "tern-ranks-XXXXXX").string();
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
+  const std::string folder = new_folder("tern-ranks-");
   int port = 0;
   {
     const TcpStoreServer free_one({"127.0.0.1"}, 0, {0, 1, "test"});
@@ -102,12 +107,13 @@ inline std::vector<std::string> run(const std::string& scenario, int ranks,
   return words;
 }
 
-inline void expect_done(const std::vector<std::string>& words) {
-  for (const std::string& word : words) EXPECT_EQ(word, "done over NCCL ");
+inline void expect_done(const std::string& scenario, int ranks,
+                        const std::map<std::string, std::string>& environment = {}) {
+  for (const std::string& word : run(scenario, ranks, environment)) EXPECT_EQ(word, "done over NCCL ");
 }
-
-inline void expect_in(const std::string& part, const std::string& text) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
+/// With two processes, then with four.
+inline void expect_done(const std::string& scenario) {
+  for (const int ranks : {2, 4}) expect_done(scenario, ranks);
 }
 
 class RanksTest : public testing::Test {

@@ -2,21 +2,18 @@
 
 #include <unistd.h>
 
-#include <cstring>
 #include <filesystem>
 
 #include "tern/core/io/safetensors.h"
 #include "tern/core/memory/allocator.h"
-#include "tern/models/distilbert/distilbert.h"
-#include "tern/models/text/text_task.h"
-#include "tern/tests/cuda/device_test.h"
+#include "tern/tests/cuda/small_text.h"
 
 namespace tern::models {
 namespace {
 
 namespace fs = std::filesystem;
 
-class Training : public DeviceTest {};
+using Training = DeviceTest;
 
 /// For tests whose outcome depends on the numbers: a loss that must fall, a loss scale that must fall but not too far,
 /// losses of two devices, which AdamW drives apart where a gradient is only rounding error.
@@ -44,56 +41,51 @@ class Curve final : public TrainObserver {
     scales.push_back(m.loss_scale);
     skipped += m.skipped;
   }
+  void append(const Curve& rest) {
+    losses.insert(losses.end(), rest.losses.begin(), rest.losses.end());
+    scales.insert(scales.end(), rest.scales.begin(), rest.scales.end());
+  }
   std::vector<double> losses, norms, scales;
   int skipped = 0;
 };
 
 struct Outcome {
   Curve curve;
-  std::vector<double> weights;
+  test::Values weights;
 };
 
 /// Random sequences whose label is the parity of their first token.
-std::shared_ptr<data::TokenSet> random_tokens(uint64_t seed, int64_t count, std::vector<int32_t>& labels) {
+Texts random_texts(uint64_t seed, int64_t count) {
   std::mt19937_64 random(seed);
-  auto tokens = std::make_shared<data::TokenSet>();
+  Texts texts;
   for (int64_t i = 0; i < count; ++i) {
-    const int64_t length = 3 + static_cast<int64_t>(random() % 14);
-    for (int64_t t = 0; t < length; ++t) tokens->ids.push_back(static_cast<int32_t>(random() % 97));
-    labels.push_back(tokens->ids[tokens->ids.size() - static_cast<size_t>(length)] % 2);
-    tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
+    std::vector<int32_t> ids(3 + random() % 14);
+    for (int32_t& id : ids) id = static_cast<int32_t>(random() % 97);
+    texts.add(ids, ids[0] % 2);
   }
-  return tokens;
+  return texts;
 }
 
 Outcome run(const RunOptions& o) {
-  DistilBertConfig config;
-  config.vocab_size = 97;
-  config.width = 64;
-  config.layers = 2;
-  config.heads = 2;
-  config.hidden = 128;
-  config.max_positions = 20;
-  config.initializer_range = o.initializer_range;
-  DistilBert model(nn::Scope({.device = o.device, .generator = Generator(o.seed + 1)}), config);
+  DistilBert model(nn::Scope({.device = o.device, .generator = Generator(o.seed + 1)}),
+                   {.vocab_size = 97,
+                    .max_positions = 20,
+                    .width = 64,
+                    .layers = 2,
+                    .heads = 2,
+                    .hidden = 128,
+                    .initializer_range = o.initializer_range});
   model.set_recompute(o.recompute);
-  std::vector<int32_t> labels, rows;
-  const auto tokens = random_tokens(o.seed, 60, labels);
-  for (int32_t i = 0; i < 60; ++i) rows.push_back(i);
-  TextTaskOptions task_options;
-  task_options.epochs = 100;
-  task_options.batch_tokens = o.batch_size > 0 ? 0 : 64;
-  task_options.batch_size = o.batch_size;
-  task_options.workers = 1;
-  TextTask task(model, tokens, labels, rows, {}, 0, task_options);
-  TrainOptions options;
-  options.lr = 1e-3;
-  options.dtype = o.dtype;
-  options.device = o.device;
-  options.capture = o.capture;
-  options.max_steps = o.steps;
-  options.ema = o.ema;
-  options.checkpoints = o.checkpoints;
+  const Texts texts = random_texts(o.seed, 60);
+  TextTask task(model, texts.tokens, texts.labels, texts.rows, {}, 0,
+                {.epochs = 100, .batch_size = o.batch_size, .batch_tokens = o.batch_size > 0 ? 0 : 64, .workers = 1});
+  TrainOptions options = {.lr = 1e-3,
+                          .dtype = o.dtype,
+                          .ema = o.ema,
+                          .device = o.device,
+                          .capture = o.capture,
+                          .max_steps = o.steps,
+                          .checkpoints = o.checkpoints};
   options.save_model = [&](const std::string& to) { save_safetensors(model.state_dict(), to + "/model"); };
   int64_t calls = 0;
   if (o.stop > 0) options.should_stop = [&] { return ++calls == o.stop; };
@@ -105,16 +97,15 @@ Outcome run(const RunOptions& o) {
   }
   Outcome outcome;
   train(task, options, outcome.curve);
-  for (const NamedTensor& p : model.parameters())
-    for (const double w : p.tensor.to_vector<double>()) outcome.weights.push_back(w);
+  outcome.weights = values_of(model.parameters());
   return outcome;
 }
 
-double greatest_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  EXPECT_EQ(a.size(), b.size());
+double greatest_difference(const Outcome& a, const Outcome& b) {
+  EXPECT_EQ(a.curve.losses.size(), b.curve.losses.size());
   double worst = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const double difference = std::abs(a[i] - b[i]);
+  for (size_t i = 0; i < a.curve.losses.size(); ++i) {
+    const double difference = std::abs(a.curve.losses[i] - b.curve.losses[i]);
     if (!(difference <= worst)) worst = std::isfinite(difference) ? difference : INFINITY;
   }
   return worst;
@@ -123,29 +114,27 @@ double greatest_difference(const std::vector<double>& a, const std::vector<doubl
 TEST_F(Training, FollowsTheCpuForFiftySteps) {
   const Outcome reference = run({.device = cpu, .seed = kFixedSeed}), device = run({.seed = kFixedSeed});
   ASSERT_EQ(device.curve.losses.size(), 50u);
-  EXPECT_LT(greatest_difference(reference.curve.losses, device.curve.losses), 1e-4);
+  EXPECT_LT(greatest_difference(reference, device), 1e-4);
   EXPECT_LT(device.curve.losses.back(), device.curve.losses.front());
   for (const DType dtype : {bfloat16, float16}) {
     const Outcome low_reference = run({.device = cpu, .seed = kFixedSeed, .dtype = dtype});
     const Outcome low = run({.seed = kFixedSeed, .dtype = dtype});
     // Each device rounds every activation, in another order. A ReLU whose input is near 0 then passes a gradient on one
     // of them only, which changes the gradient's norm by about 1 % and later losses by up to 0.005.
-    const double rounding = greatest_difference(reference.curve.losses, low_reference.curve.losses);
-    EXPECT_LT(greatest_difference(low_reference.curve.losses, low.curve.losses), 2 * rounding + 0.01) << name_of(dtype);
+    const double rounding = greatest_difference(reference, low_reference);
+    EXPECT_LT(greatest_difference(low_reference, low), 2 * rounding + 0.01) << name_of(dtype);
   }
 }
 
 TEST_F(Training, CapturedRecomputedAndRepeatedRunsAreTheSameBits) {
   for (const DType dtype : {float32, bfloat16, float16}) {
     const Outcome captured = run({.dtype = dtype, .steps = 6});
-    for (const RunOptions& other :
-         {RunOptions{.dtype = dtype, .steps = 6}, RunOptions{.dtype = dtype, .capture = false, .steps = 6},
-          RunOptions{.dtype = dtype, .recompute = 1, .steps = 6},
-          RunOptions{.dtype = dtype, .capture = false, .recompute = 2, .steps = 6}}) {
-      const Outcome again = run(other);
-      EXPECT_EQ(captured.curve.losses, again.curve.losses) << name_of(dtype) << other.capture << other.recompute;
-      EXPECT_EQ(captured.curve.norms, again.curve.norms) << name_of(dtype) << other.capture << other.recompute;
-      EXPECT_EQ(captured.weights, again.weights) << name_of(dtype) << other.capture << other.recompute;
+    for (const auto& [capture, recompute] : {std::pair(true, 0), {false, 0}, {true, 1}, {false, 2}}) {
+      SCOPED_TRACE(testing::Message() << dtype << (capture ? ", captured, " : ", ") << recompute);
+      const Outcome again = run({.dtype = dtype, .capture = capture, .recompute = recompute, .steps = 6});
+      EXPECT_EQ(captured.curve.losses, again.curve.losses);
+      EXPECT_EQ(captured.curve.norms, again.curve.norms);
+      EXPECT_EQ(captured.weights, again.weights);
     }
   }
 }
@@ -173,8 +162,7 @@ TEST_F(Training, ResumedRunsAreTheSameBits) {
       cut.stop = 0;
       cut.resume = true;
       const Outcome rest = run(cut);
-      joined.curve.losses.insert(joined.curve.losses.end(), rest.curve.losses.begin(), rest.curve.losses.end());
-      joined.curve.scales.insert(joined.curve.scales.end(), rest.curve.scales.begin(), rest.curve.scales.end());
+      joined.curve.append(rest.curve);
       EXPECT_EQ(joined.curve.losses, whole.curve.losses);
       EXPECT_EQ(joined.curve.scales, whole.curve.scales);
       EXPECT_EQ(rest.weights, whole.weights);
@@ -187,7 +175,7 @@ TEST_F(Training, ResumedRunsAreTheSameBits) {
 TEST_F(Training, PaddedBatches) {
   const Outcome reference = run({.device = cpu, .seed = kFixedSeed, .steps = 10, .batch_size = 6}),
                 device = run({.seed = kFixedSeed, .steps = 10, .batch_size = 6});
-  EXPECT_LT(greatest_difference(reference.curve.losses, device.curve.losses), 1e-4);
+  EXPECT_LT(greatest_difference(reference, device), 1e-4);
 }
 
 TEST_F(Training, OutOfMemoryLeavesTheModelAsItWas) {
@@ -202,8 +190,7 @@ TEST_F(Training, OutOfMemoryLeavesTheModelAsItWas) {
       run({.steps = 3});
     } catch (const OutOfMemoryError& error) {
       ++failures;
-      EXPECT_NE(std::strstr(error.what(), "out of memory on cuda:0"), nullptr) << error.what();
-      EXPECT_NE(std::strstr(error.what(), "try"), nullptr) << error.what();
+      expect_contains(error.what(), {"out of memory on cuda:0", "try"});
     }
     allocator(kCuda).set_limit(0);
     allocator(kCuda).empty_cache();

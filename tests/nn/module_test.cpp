@@ -11,23 +11,16 @@
 #include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/core/fresh.h"
+#include "tern/tests/core/state.h"
 #include "tern/tests/errors.h"
 
 namespace tern {
 namespace {
 
-std::vector<std::string> names_of_all(const std::vector<NamedTensor>& tensors) {
-  std::vector<std::string> names;
-  for (const NamedTensor& entry : tensors) names.push_back(entry.name);
-  return names;
-}
-
-using test::error_of;
-
-void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << part << "\nin: " << text;
-}
-
+using test::expect_contains;
+using test::expect_error;
+using test::names_of;
+using test::values_of;
 using Names = std::vector<std::string>;
 
 class Block final : public nn::Module {
@@ -69,18 +62,20 @@ class Tied final : public nn::Module {
 };
 
 /// Equal salts give equal numbers, different salts different ones; every run draws new numbers.
-nn::Scope scope(uint64_t salt = 1) { return nn::Scope({.generator = test::fresh_generator(salt)}); }
+nn::Scope scope(uint64_t salt = 1, DType dtype = float32) {
+  return nn::Scope({.dtype = dtype, .generator = test::fresh_generator(salt)});
+}
 
 static_assert(!std::is_copy_constructible_v<Net> && !std::is_move_constructible_v<Net>);
 static_assert(!std::is_copy_assignable_v<Parameter> && !std::is_move_assignable_v<Parameter>);
 
 TEST(Module, NamesFollowTheDeclaration) {
   const Net net(scope());
-  EXPECT_EQ(names_of_all(net.parameters()), (Names{"scale", "layer.0.linear.weight", "layer.0.linear.bias",
-                                                   "layer.1.linear.weight", "layer.1.linear.bias", "head.weight"}));
-  EXPECT_EQ(names_of_all(net.buffers()),
+  EXPECT_EQ(names_of(net.parameters()), (Names{"scale", "layer.0.linear.weight", "layer.0.linear.bias",
+                                               "layer.1.linear.weight", "layer.1.linear.bias", "head.weight"}));
+  EXPECT_EQ(names_of(net.buffers()),
             (Names{"layer.0.positions", "layer.0.scratch", "layer.1.positions", "layer.1.scratch"}));
-  EXPECT_EQ(names_of_all(net.state_dict()),
+  EXPECT_EQ(names_of(net.state_dict()),
             (Names{"scale", "layer.0.positions", "layer.0.linear.weight", "layer.0.linear.bias", "layer.1.positions",
                    "layer.1.linear.weight", "layer.1.linear.bias", "head.weight"}));
   EXPECT_EQ(net.num_parameters(), 3 + 2 * (9 + 3) + 15);
@@ -92,7 +87,7 @@ TEST(Module, NamesAreRelativeToTheGivenModule) {
   EXPECT_EQ(net.layer_[1].local_name(), "1");
   EXPECT_EQ(net.layer_[1].linear_.name(), "layer.1.linear");
   EXPECT_EQ(net.layer_[1].linear_.weight().name(), "layer.1.linear.weight");
-  EXPECT_EQ(names_of_all(net.layer_[1].parameters()), (Names{"linear.weight", "linear.bias"}));
+  EXPECT_EQ(names_of(net.layer_[1].parameters()), (Names{"linear.weight", "linear.bias"}));
   EXPECT_EQ(net.layer_[1].type_name(), "Block");
   EXPECT_EQ(net.layer_.type_name(), "ModuleList");
   ASSERT_EQ(net.children().size(), 2u);
@@ -101,10 +96,9 @@ TEST(Module, NamesAreRelativeToTheGivenModule) {
 
 TEST(Module, ScopeDecidesTypeAndSeed) {
   const Net a(scope(5)), b(scope(5)), c(scope(6));
-  const auto values = [](const Net& net) { return net.head_.weight().tensor().to_vector<double>(); };
-  EXPECT_EQ(values(a), values(b));
-  EXPECT_NE(values(a), values(c));
-  const Net wide(nn::Scope({.dtype = float64, .generator = test::fresh_generator(5)}));
+  EXPECT_EQ(values_of(a.head_.state_dict()), values_of(b.head_.state_dict()));
+  EXPECT_NE(values_of(a.head_.state_dict()), values_of(c.head_.state_dict()));
+  const Net wide(scope(5, float64));
   for (const NamedTensor& parameter : wide.parameters()) EXPECT_EQ(parameter.tensor.dtype(), float64);
   EXPECT_THROW(nn::Scope({.dtype = int64}), Error);
 }
@@ -121,10 +115,10 @@ TEST(Module, DuplicateAndBadNamesThrow) {
     Parameter b_;
   };
   EXPECT_NO_THROW(TwoMembers(scope(), "a", "b"));
-  expect_contains(error_of([] { TwoMembers(scope(), "a", "a"); }), {"'a'", "already"});
-  expect_contains(error_of([] { TwoMembers(scope(), "a", ""); }), {"''"});
-  expect_contains(error_of([] { TwoMembers(scope(), "a", "b.c"); }), {"'b.c'", "dots"});
-  expect_contains(error_of([] { MixedMembers{scope()}; }), {"'x'", "already"});
+  expect_error([] { TwoMembers(scope(), "a", "a"); }, {"'a'", "already"});
+  expect_error([] { TwoMembers(scope(), "a", ""); }, {"''"});
+  expect_error([] { TwoMembers(scope(), "a", "b.c"); }, {"'b.c'", "dots"});
+  expect_error([] { MixedMembers{scope()}; }, {"'x'", "already"});
 }
 
 TEST(Module, OptionalMembersMayComeAndGo) {
@@ -134,13 +128,12 @@ TEST(Module, OptionalMembersMayComeAndGo) {
     std::optional<nn::Linear> linear_;
   };
   Late late(scope());
-  EXPECT_TRUE(late.parameters().empty());
-  late.add();
-  EXPECT_EQ(late.parameters().size(), 2u);
-  late.linear_.reset();
-  EXPECT_TRUE(late.parameters().empty());
-  late.add();
-  EXPECT_EQ(late.parameters().size(), 2u);
+  for (int i = 0; i < 2; ++i) {
+    EXPECT_TRUE(late.parameters().empty());
+    late.add();
+    EXPECT_EQ(late.parameters().size(), 2u);
+    late.linear_.reset();
+  }
 }
 
 TEST(Module, TrainingFlagReachesEveryone) {
@@ -170,15 +163,10 @@ TEST(Module, StateRoundTrip) {
   EXPECT_EQ(to.forward(x).to_vector<float>(), from.forward(x).to_vector<float>());
   EXPECT_EQ(head.to_vector<float>(), from.head_.weight().tensor().to_vector<float>());
   EXPECT_FALSE(same(head, from.head_.weight().tensor()));
-}
-
-TEST(Module, LoadConvertsTypes) {
-  const Net from(nn::Scope({.dtype = float64, .generator = test::fresh_generator(3)}));
-  Net to(scope(2));
-  to.load_state_dict(from.state_dict());
-  const auto expected = from.head_.weight().tensor().to(float32).to_vector<float>();
-  EXPECT_EQ(to.head_.weight().tensor().to_vector<float>(), expected);
-  EXPECT_EQ(to.head_.weight().tensor().dtype(), float32);
+  const Net wide(scope(3, float64));
+  to.load_state_dict(wide.state_dict());  // converts
+  EXPECT_EQ(head.dtype(), float32);
+  EXPECT_EQ(head.to_vector<float>(), wide.head_.weight().tensor().to(float32).to_vector<float>());
 }
 
 TEST(Module, LoadListsEveryProblemAndWritesNothing) {
@@ -193,15 +181,12 @@ TEST(Module, LoadListsEveryProblemAndWritesNothing) {
   state.push_back({"layer.2.linear.weight", ones({1})});
   state.push_back({"layer.0.scratch", zeros({2})});  // not persistent, so unexpected
 
-  std::vector<std::vector<double>> before;
-  for (const NamedTensor& entry : net.state_dict()) before.push_back(entry.tensor.to_vector<double>());
-  expect_contains(error_of([&] { net.load_state_dict(state); }),
-                  {"scale", "layer.0.linear.bias", "head.weight", "layer.1.linear.bias", "surprise",
-                   "layer.2.linear.weight", "layer.0.scratch", "[2, 2]", "[5, 3]"});
-  expect_contains(error_of([&] { net.load_state_dict(state, {.strict = false}); }), {"head.weight"});
-  size_t i = 0;
-  for (const NamedTensor& entry : net.state_dict())
-    EXPECT_EQ(entry.tensor.to_vector<double>(), before[i++]) << entry.name;
+  const auto before = values_of(net.state_dict());
+  expect_error([&] { net.load_state_dict(state); },
+               {"scale", "layer.0.linear.bias", "head.weight", "layer.1.linear.bias", "surprise",
+                "layer.2.linear.weight", "layer.0.scratch", "[2, 2]", "[5, 3]"});
+  expect_error([&] { net.load_state_dict(state, {.strict = false}); }, {"head.weight"});
+  EXPECT_EQ(values_of(net.state_dict()), before);
 }
 
 TEST(Module, NotStrictTakesWhatIsThere) {
@@ -214,10 +199,10 @@ TEST(Module, TiedWeightsAreOneEntryUnderEitherName) {
   const Tied tied(scope(1));
   EXPECT_TRUE(tied.head_.weight().is_shared());
   EXPECT_TRUE(same(tied.head_.weight().tensor(), tied.embedding_.weight().tensor()));
-  EXPECT_EQ(names_of_all(tied.parameters()), (Names{"embedding.weight", "head.bias"}));
-  EXPECT_EQ(names_of_all(tied.state_dict()), (Names{"embedding.weight", "head.bias"}));
+  EXPECT_EQ(names_of(tied.parameters()), (Names{"embedding.weight", "head.bias"}));
+  EXPECT_EQ(names_of(tied.state_dict()), (Names{"embedding.weight", "head.bias"}));
   EXPECT_EQ(tied.num_parameters(), 28);
-  EXPECT_EQ(names_of_all(tied.head_.state_dict()), (Names{"weight", "bias"}));
+  EXPECT_EQ(names_of(tied.head_.state_dict()), (Names{"weight", "bias"}));
 
   for (const std::string name : {"embedding.weight", "head.weight"}) {
     Tied to(scope(2));
@@ -228,7 +213,7 @@ TEST(Module, TiedWeightsAreOneEntryUnderEitherName) {
   to.load_state_dict(
       {{"head.weight", full({7, 3}, 9)}, {"head.bias", ones({7})}, {"embedding.weight", full({7, 3}, 4)}});
   EXPECT_EQ(to.head_.weight().tensor().to_vector<float>(), std::vector<float>(21, 4));
-  expect_contains(error_of([&] { to.load_state_dict({{"head.bias", ones({7})}}); }), {"missing", "embedding.weight"});
+  expect_error([&] { to.load_state_dict({{"head.bias", ones({7})}}); }, {"missing", "embedding.weight"});
 }
 
 TEST(Module, TiedWeightsAddTheirGradients) {
@@ -239,18 +224,17 @@ TEST(Module, TiedWeightsAddTheirGradients) {
   // d/dw of sum(h w^T): every row of the head's weight gets the sum of h; looked-up rows also get the sum of all w.
   const auto w = tied.embedding_.weight().tensor().to_vector<double>();
   const auto grad = tied.embedding_.weight().grad().to_vector<double>();
-  for (int row = 0; row < 7; ++row) {
+  for (size_t row = 0; row < 7; ++row) {
     const double uses = row == 1 ? 2 : row == 4 ? 1 : 0;
-    for (int j = 0; j < 3; ++j) {
-      double column_sum = 0, magnitude = 0;
-      for (int r = 0; r < 7; ++r) {
-        column_sum += w[static_cast<size_t>(3 * r + j)];
-        magnitude += uses * std::abs(w[static_cast<size_t>(3 * r + j)]);
+    for (size_t j = 0; j < 3; ++j) {
+      const double first = 2 * w[3 + j], second = w[12 + j];
+      double column_sum = 0, magnitude = std::abs(first) + std::abs(second);
+      for (size_t r = 0; r < 7; ++r) {
+        column_sum += w[3 * r + j];
+        magnitude += uses * std::abs(w[3 * r + j]);
       }
-      const double first = 2 * w[static_cast<size_t>(3 + j)], second = w[static_cast<size_t>(12 + j)];
-      magnitude += std::abs(first) + std::abs(second);
       // As many roundings as terms: 3 and at most 2 * 7.
-      EXPECT_NEAR(grad[static_cast<size_t>(3 * row + j)], first + second + uses * column_sum, 17 * 0x1p-24 * magnitude);
+      EXPECT_NEAR(grad[3 * row + j], first + second + uses * column_sum, 17 * 0x1p-24 * magnitude);
     }
   }
 }
@@ -262,7 +246,7 @@ TEST(Module, SharedWeightOfWrongShapeThrows) {
     nn::Embedding a_;
     nn::Linear b_;
   };
-  expect_contains(error_of([] { Wrong{scope()}; }), {"[3, 7]", "[7, 3]"});
+  expect_error([] { Wrong{scope()}; }, {"[3, 7]", "[7, 3]"});
 }
 
 TEST(Module, BuffersCopyInPlace) {
@@ -271,12 +255,12 @@ TEST(Module, BuffersCopyInPlace) {
   block.positions_.copy_(arange(4, 8));
   EXPECT_EQ(handle.to_vector<int64_t>(), (std::vector<int64_t>{4, 5, 6, 7}));
   EXPECT_FALSE(handle.requires_grad());
-  expect_contains(error_of([&] { block.positions_.copy_(arange(0, 3)); }), {"[4]", "[3]"});
+  expect_error([&] { block.positions_.copy_(arange(0, 3)); }, {"[4]", "[3]"});
   struct Bad final : nn::Module {
     explicit Bad(const nn::Scope& s) : Module(s), buffer_(this, "b", Tensor()) {}
     nn::Buffer buffer_;
   };
-  expect_contains(error_of([] { Bad{scope()}; }), {"'b'", "undefined"});
+  expect_error([] { Bad{scope()}; }, {"'b'", "undefined"});
 }
 
 TEST(Summary, Table) {

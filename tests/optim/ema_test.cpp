@@ -5,30 +5,17 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <cstring>
 #include <limits>
 
-#include "tern/core/ops/ops.h"
 #include "tern/optim/gradient_norm.h"
-#include "tern/optim/optim.h"
-#include "tern/tests/core/fresh.h"
-#include "tern/tests/errors.h"
+#include "tern/tests/optim/optim_test.h"
 
 namespace tern {
 namespace {
 
-using test::error_of;
-
-std::string bits(const Tensor& tensor) {
-  const Tensor whole = tensor.detach().contiguous();
-  return {static_cast<const char*>(whole.raw_data()), static_cast<size_t>(whole.nbytes())};
-}
-
-std::vector<std::string> bits(const StateView& state) {
-  std::vector<std::string> all;
-  for (const NamedTensor& entry : state) all.push_back(bits(entry.tensor));
-  return all;
-}
+using test::copy_of;
+using test::expect_error;
+using test::Values;
 
 /// Parameters of every dtype with random gradients, an optimizer and the averages.
 class Training {
@@ -40,8 +27,7 @@ class Training {
                                        {bfloat16, Shape{33}},
                                        {float16, Shape{2, 2}},
                                        {float32, Shape{0}}}) {
-      Tensor tensor = randn(shape, generator_, {.dtype = dtype});
-      tensor.set_requires_grad(true);
+      const Tensor tensor = randn(shape, generator_, {.dtype = dtype, .requires_grad = true});
       parameters.push_back({std::string(1, static_cast<char>('a' + parameters.size())), tensor});
     }
     optimizer.emplace(parameters, optim::AdamWOptions{.lr = 0.1});
@@ -53,8 +39,11 @@ class Training {
       Tensor(p.tensor).set_grad(randn(p.tensor.shape(), generator_, {.dtype = p.tensor.dtype()}) * factor);
     return optimizer->step(options);
   }
-  std::vector<std::string> weights() const { return bits(parameters); }
-  std::vector<std::string> averages() const { return bits(ema->state_dict()); }
+  void update(int steps) {
+    for (int i = 0; i < steps; ++i) ema->update(step());
+  }
+  Values weights() const { return test::values_of(parameters); }
+  Values averages() const { return test::values_of(ema->state_dict()); }
 
   StateView parameters;
   std::optional<optim::AdamW> optimizer;
@@ -96,8 +85,7 @@ TEST(Ema, FollowsTheWeights) {
 
 TEST(Ema, ASkippedStepChangesNothing) {
   Training training;
-  training.ema->update(training.step());
-  training.ema->update(training.step());
+  training.update(2);
   const auto before = training.averages(), weights = training.weights();
   const optim::StepResult skipped = training.step(std::numeric_limits<double>::infinity());
   training.ema->update(skipped);
@@ -110,7 +98,7 @@ TEST(Ema, ASkippedStepChangesNothing) {
       training.step(1, {.skip_non_finite = true, .earlier_norm = optim::gradient_norm({nan}, nan.device())}));
   EXPECT_EQ(training.weights(), weights);
   EXPECT_EQ(training.averages(), before);
-  training.ema->update(training.step());
+  training.update(1);
   EXPECT_NE(training.averages(), before);
   // Without skip_non_finite neither the step nor the update is skipped.
   const auto moved = training.averages();
@@ -125,7 +113,7 @@ TEST(Ema, ASkippedStepOfTheScaler) {
   Training training;
   optim::GradScaler scaler({.init_scale = 4});
   scaler.scale(full({}, 1));
-  training.ema->update(training.step());
+  training.update(1);
   const auto before = training.averages();
   for (const NamedTensor& p : training.parameters)
     Tensor(p.tensor).set_grad(full(p.tensor.shape(), std::nan(""), p.tensor.options()));
@@ -135,14 +123,14 @@ TEST(Ema, ASkippedStepOfTheScaler) {
 
 TEST(Ema, TakesTheWeightsPlaceForAWhile) {
   Training training;
-  for (int i = 0; i < 5; ++i) training.ema->update(training.step());
+  training.update(5);
   const auto weights = training.weights(), averages = training.averages();
   {
     const optim::EMA::InPlace averaged = training.ema->in_place();
     const StateView state = training.ema->state_dict();
     for (size_t p = 0; p < training.parameters.size(); ++p) {
       const Tensor& parameter = training.parameters[p].tensor;
-      EXPECT_EQ(bits(parameter), bits(state[p + 1].tensor.to(parameter.dtype())));
+      EXPECT_EQ(parameter.to_vector<double>(), state[p + 1].tensor.to(parameter.dtype()).to_vector<double>());
     }
     EXPECT_NE(training.weights(), weights);
   }
@@ -157,46 +145,35 @@ TEST(Ema, StateGoesOnWhereItWas) {
   for (const bool warmup : {false, true}) {
     const optim::EmaOptions options{.decay = 0.9, .warmup = warmup};
     Training whole(options, 5), cut(options, 5);
-    for (int i = 0; i < 3; ++i) {
-      whole.ema->update(whole.step());
-      cut.ema->update(cut.step());
-    }
-    StateView saved;
-    for (const NamedTensor& entry : cut.ema->state_dict()) saved.push_back({entry.name, entry.tensor.clone()});
+    whole.update(6);
+    cut.update(3);
+    const StateView state = copy_of(cut.ema->state_dict());
     cut.ema.emplace(cut.parameters, options);
-    cut.ema->load_state_dict(saved);
-    for (int i = 0; i < 3; ++i) {
-      whole.ema->update(whole.step());
-      cut.ema->update(cut.step());
-    }
+    cut.ema->load_state_dict(state);
+    cut.update(3);
     EXPECT_EQ(whole.averages(), cut.averages());
   }
 }
 
 TEST(Ema, Errors) {
   Training training;
+  const StateView& p = training.parameters;
   for (const double decay : {1.0, -0.1, std::nan("")})
-    EXPECT_NE(error_of([&] { optim::EMA(training.parameters, {.decay = decay}); }).find("decay must be in [0, 1)"),
-              std::string::npos);
-  EXPECT_NE(error_of([&] { optim::EMA(training.parameters, {.warmup_gamma = 0}); }).find("warmup_gamma"),
-            std::string::npos);
-  EXPECT_NE(error_of([&] { optim::EMA({}, {}); }).find("no parameters"), std::string::npos);
-  EXPECT_NE(error_of([&] { optim::EMA({{"n", zeros({2}, {.dtype = int64})}}, {}); }).find("'n'"), std::string::npos);
+    expect_error([&] { optim::EMA(p, {.decay = decay}); }, {"decay must be in [0, 1)"});
+  expect_error([&] { optim::EMA(p, {.warmup_gamma = 0}); }, {"warmup_gamma"});
+  expect_error([&] { optim::EMA({}, {}); }, {"no parameters"});
+  expect_error([&] { optim::EMA({{"n", zeros({2}, {.dtype = int64})}}, {}); }, {"'n'"});
   const auto before = training.averages();
   StateView state;
   for (const NamedTensor& entry : training.ema->state_dict()) state.push_back({entry.name, entry.tensor + 1});
   const auto refused = [&](const StateView& given, const std::string& part) {
-    const std::string error = error_of([&] { training.ema->load_state_dict(given); });
-    EXPECT_NE(error.find(part), std::string::npos) << error;
+    expect_error([&] { training.ema->load_state_dict(given); }, {part});
     EXPECT_EQ(training.averages(), before);
   };
-  StateView missing = state;
-  missing.pop_back();
-  refused(missing, "average.e");
-  StateView shaped = state;
+  refused({state.begin(), state.end() - 1}, "average.e");
+  StateView shaped = state, negative = state;
   shaped[1].tensor = zeros({3});
   refused(shaped, "average.a");
-  StateView negative = state;
   negative[0].tensor = full({1}, -1, {.dtype = int64});
   refused(negative, "updates must be >= 0, got -1");
 }
