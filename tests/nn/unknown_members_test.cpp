@@ -3,7 +3,6 @@
 #include <gtest/gtest.h>
 
 #include <array>
-#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -20,29 +19,34 @@ namespace {
 nn::Scope fresh() { return nn::Scope({.generator = test::fresh_generator()}); }
 
 using test::error_of;
-using Linears = std::vector<std::unique_ptr<nn::Linear>>;
 
 /// Every function that uses the tree reports the member's class and the remedy.
 template <class M>
 void expect_unknown(M& model, const std::string& owner, const std::string& member) {
-  const std::function<void()> users[] = {[&] { model.parameters(); }, [&] { model.state_dict(); },
-                                         [&] { model.buffers(); },    [&] { model.train(); },
-                                         [&] { model.eval(); },       [&] { model.num_parameters(); },
-                                         [&] { model.zero_grad(); },  [&] { model.load_state_dict({}); },
-                                         [&] { summary(model); }};
-  for (const auto& user : users)
-    test::expect_error(user, {owner + " ", "member of type " + member + " ", "sub(\"name\")"});
+  const auto expect = [&](const std::string& message) {
+    for (const std::string& part : {owner + " ", "member of type " + member + " ", std::string("sub(\"name\")")})
+      EXPECT_NE(message.find(part), std::string::npos) << part << "\nin: " << message;
+  };
+  expect(error_of([&] { model.parameters(); }));
+  expect(error_of([&] { model.state_dict(); }));
+  expect(error_of([&] { model.buffers(); }));
+  expect(error_of([&] { model.train(); }));
+  expect(error_of([&] { model.eval(); }));
+  expect(error_of([&] { model.num_parameters(); }));
+  expect(error_of([&] { model.zero_grad(); }));
+  expect(error_of([&] { model.load_state_dict({}); }));
+  expect(error_of([&] { summary(model); }));
 }
 
 template <class M>
 void expect_unknown(const std::string& owner, const std::string& member) {
   {
-    M on_stack{fresh()};
-    expect_unknown(on_stack, owner, member);
+    M model{fresh()};
+    expect_unknown(model, owner, member);
   }
   {
-    const auto on_heap = std::make_unique<M>(fresh());  // its scope ends here
-    expect_unknown(*on_heap, owner, member);
+    const auto model = std::make_unique<M>(fresh());
+    expect_unknown(*model, owner, member);
   }
   std::optional<M> model;
   {
@@ -61,36 +65,14 @@ void expect_unknown_within(const std::string& owner, const std::string& member) 
   expect_unknown(model, owner, member);
 }
 
-/// Models of one layer: a weight and a bias each.
-void expect_known(std::initializer_list<const nn::Module*> models) {
-  for (const nn::Module* model : models) EXPECT_EQ(model->parameters().size(), 2u);
-}
-
-/// A module with one member, which kMake makes from the module's scope.
-template <auto kMake>
-struct With final : nn::Module {
-  decltype(kMake(nn::Scope())) a;
-  explicit With(const nn::Scope& s) : Module(s), a(kMake(s)) {}
-};
-struct PlainPart {
+struct OwnScope final : nn::Module {
   nn::Linear a;
-  explicit PlainPart(const nn::Scope& s) : a(s, 2, 3) {}
+  explicit OwnScope(const nn::Scope& s) : Module(s), a(s, 2, 3) {}
 };
-Linears three(const nn::Scope& s) {
-  Linears all;
-  for (int i = 0; i < 3; ++i) all.push_back(std::make_unique<nn::Linear>(s, 2, 3));
-  return all;
-}
-constexpr auto kOfThisScope = [](const nn::Scope& s) { return nn::Linear(s, 2, 3); };
-constexpr auto kOfAnotherScope = [](const nn::Scope&) { return nn::Linear(nn::Scope(), 2, 3); };
-constexpr auto kOptional = [](const nn::Scope& s) { return std::optional<nn::Linear>(std::in_place, s, 2, 3); };
-constexpr auto kList = [](const nn::Scope& s) { return nn::ModuleList<nn::Linear>(s, 2, 3, 3); };
-constexpr auto kChain = [](const nn::Scope& s) { return nn::Sequential(s, nn::make<nn::Linear>(2, 3), gelu); };
-constexpr auto kPlainPart = [](const nn::Scope& s) { return PlainPart(s); };
-constexpr auto kUnique = [](const nn::Scope& s) { return std::make_unique<nn::Linear>(s, 2, 3); };
-constexpr auto kShared = [](const nn::Scope& s) { return std::make_shared<nn::Linear>(s, 2, 3); };
-constexpr auto kVector = [](const nn::Scope& s) { return three(s); };
-
+struct OtherScope final : nn::Module {
+  nn::Linear a;
+  explicit OtherScope(const nn::Scope& s) : Module(s), a(nn::Scope(), 2, 3) {}
+};
 struct LastOfSeveral final : nn::Module {
   nn::Linear a, b;
   Tensor t;
@@ -101,18 +83,6 @@ struct InInitializer final : nn::Module {
   using Module::Module;
   nn::Dropout a{nn::Scope(), 0.5};
 };
-
-TEST(UnknownMembers, InTheObject) {
-  expect_unknown_within<With<kOfThisScope>>("With", "Linear");
-  expect_unknown_within<With<kOfAnotherScope>>("With", "Linear");
-  expect_unknown_within<LastOfSeveral>("LastOfSeveral", "LayerNorm");
-  expect_unknown_within<InInitializer>("InInitializer", "Dropout");
-  expect_unknown_within<With<kOptional>>("With", "Linear");
-  expect_unknown_within<With<kList>>("With", "ModuleList");
-  expect_unknown_within<With<kChain>>("With", "Sequential");
-  expect_unknown_within<With<kPlainPart>>("With", "Linear");
-}
-
 struct Base : nn::Module {
   nn::Embedding words;
   explicit Base(const nn::Scope& s) : Module(s), words(s, 5, 2) {}
@@ -129,6 +99,53 @@ struct ForgetfulDerived final : KnowingBase {
   nn::Linear second;
   explicit ForgetfulDerived(const nn::Scope& s) : KnowingBase(s), second(s, 2, 2) {}
 };
+struct Unrelated {
+  virtual ~Unrelated() = default;
+  double numbers[3] = {};
+};
+struct Optional final : nn::Module {
+  std::optional<nn::Linear> a;
+  explicit Optional(const nn::Scope& s) : Module(s) { a.emplace(s, 2, 3); }
+};
+struct Listed final : nn::Module {
+  nn::ModuleList<nn::Linear> a;
+  explicit Listed(const nn::Scope& s) : Module(s), a(s, 2, 3, 3) {}
+};
+struct Chained final : nn::Module {
+  nn::Sequential a;
+  explicit Chained(const nn::Scope& s) : Module(s), a(s, nn::make<nn::Linear>(2, 3), gelu) {}
+};
+struct Unique final : nn::Module {
+  std::unique_ptr<nn::Linear> a;
+  explicit Unique(const nn::Scope& s) : Module(s), a(std::make_unique<nn::Linear>(s, 2, 3)) {}
+};
+struct SharedPointer final : nn::Module {
+  std::shared_ptr<nn::Linear> a;
+  explicit SharedPointer(const nn::Scope& s) : Module(s) { a = std::make_shared<nn::Linear>(s, 2, 3); }
+};
+struct PlainPart {
+  nn::Linear a;
+  explicit PlainPart(const nn::Scope& s) : a(s, 2, 3) {}
+};
+struct WithPlainPart final : nn::Module {
+  PlainPart part;
+  explicit WithPlainPart(const nn::Scope& s) : Module(s), part(s) {}
+};
+struct OuterOfUnknown final : nn::Module {
+  OtherScope inner;
+  explicit OuterOfUnknown(const nn::Scope& s) : Module(s), inner(sub("inner")) {}
+};
+
+TEST(UnknownMembers, InTheObject) {
+  expect_unknown_within<OwnScope>("OwnScope", "Linear");
+  expect_unknown_within<OtherScope>("OtherScope", "Linear");
+  expect_unknown_within<LastOfSeveral>("LastOfSeveral", "LayerNorm");
+  expect_unknown_within<InInitializer>("InInitializer", "Dropout");
+  expect_unknown_within<Optional>("Optional", "Linear");
+  expect_unknown_within<Listed>("Listed", "ModuleList");
+  expect_unknown_within<Chained>("Chained", "Sequential");
+  expect_unknown_within<WithPlainPart>("WithPlainPart", "Linear");
+}
 
 TEST(UnknownMembers, OfBaseClasses) {
   expect_unknown_within<Base>("Base", "Embedding");
@@ -136,8 +153,19 @@ TEST(UnknownMembers, OfBaseClasses) {
   expect_unknown_within<ForgetfulDerived>("ForgetfulDerived", "Linear");
 }
 
-struct LastOfVector final : nn::Module {
+TEST(UnknownMembers, ThroughPointers) {
+  expect_unknown<Unique>("Unique", "Linear");
+  expect_unknown<SharedPointer>("SharedPointer", "Linear");
+}
+
+struct Vector final : nn::Module {
   int64_t before = 3;
+  std::vector<std::unique_ptr<nn::Linear>> all;
+  explicit Vector(const nn::Scope& s) : Module(s) {
+    for (int i = 0; i < 3; ++i) all.push_back(std::make_unique<nn::Linear>(s, 2, 3));
+  }
+};
+struct LastOfVector final : nn::Module {
   std::vector<std::shared_ptr<nn::Module>> all;
   explicit LastOfVector(const nn::Scope& s) : Module(s) {
     for (int i = 0; i < 40; ++i) all.push_back(std::make_shared<nn::Linear>(sub(std::to_string(i)), 2, 3));
@@ -145,21 +173,15 @@ struct LastOfVector final : nn::Module {
   }
 };
 
-TEST(UnknownMembers, ThroughPointers) {
-  expect_unknown<With<kUnique>>("With", "Linear");
-  expect_unknown<With<kShared>>("With", "Linear");
-  expect_unknown<With<kVector>>("With", "Linear");
+TEST(UnknownMembers, InVectors) {
+  expect_unknown<Vector>("Vector", "Linear");
   expect_unknown<LastOfVector>("LastOfVector", "LayerNorm");
 }
 
 TEST(UnknownMembers, BelowTheGivenModule) {
-  struct Outer final : nn::Module {
-    With<kOfAnotherScope> inner;
-    explicit Outer(const nn::Scope& s) : Module(s), inner(sub("inner")) {}
-  };
-  Outer model(fresh());
-  expect_unknown(model, "With 'inner'", "Linear");
-  expect_unknown(model.inner, "With 'inner'", "Linear");
+  OuterOfUnknown model(fresh());
+  expect_unknown(model, "OtherScope 'inner'", "Linear");
+  expect_unknown(model.inner, "OtherScope 'inner'", "Linear");
   EXPECT_EQ(model.inner.a.parameters().size(), 2u);  // alone a model like any other
 }
 
@@ -196,17 +218,15 @@ TEST(UnknownMembers, AddedLater) {
 
 TEST(UnknownMembers, OfAModuleThatIsAMemberClashByName) {
   struct Outer final : nn::Module {
-    With<kOfThisScope> inner;
+    OwnScope inner;
     explicit Outer(const nn::Scope& s) : Module(s), inner(sub("inner")) {}
   };
-  test::expect_error([] { Outer{fresh()}; }, {"'inner'", "sub(\"name\")"});
+  const std::string message = error_of([] { Outer{fresh()}; });
+  EXPECT_NE(message.find("'inner'"), std::string::npos) << message;
+  EXPECT_NE(message.find("sub(\"name\")"), std::string::npos) << message;
 }
 
 TEST(UnknownMembers, SeveralBasesAndAlignment) {
-  struct Unrelated {
-    virtual ~Unrelated() = default;
-    double numbers[3] = {};
-  };
   struct Second final : Unrelated, nn::Module {
     double numbers[7] = {};
     nn::Linear a;
@@ -232,7 +252,7 @@ TEST(UnknownMembers, AThrowingConstructorLeavesNothing) {
   };
   for (int i = 0; i < 3; ++i) EXPECT_EQ(error_of([] { std::make_unique<Throws>(fresh()); }), "no");
   const nn::Linear after(fresh(), 2, 3);
-  expect_known({&after});
+  EXPECT_EQ(after.parameters().size(), 2u);
 }
 
 // Cases that must stay legal.
@@ -243,7 +263,7 @@ TEST(UnknownMembers, SeveralRoots) {
   nn::Linear c(fresh(), 2, 3), d(nn::Scope(), 2, 3);
   const auto e = std::make_unique<nn::Linear>(scope, 2, 3), f = std::make_unique<nn::Linear>(scope, 2, 3);
   std::array<nn::Linear, 2> both{nn::Linear(scope, 2, 3), nn::Linear(fresh(), 2, 3)};
-  Linears many;
+  std::vector<std::unique_ptr<nn::Linear>> many;
   for (int i = 0; i < 5; ++i) many.push_back(std::make_unique<nn::Linear>(i % 2 ? scope : fresh(), 2, 3));
   for (nn::Linear* model : {&a, &b, &c, &d, e.get(), f.get(), &both[0], &both[1], many[0].get(), many[4].get()}) {
     model->train(false);
@@ -258,10 +278,13 @@ struct Pair {  // not a module: two models
 };
 
 TEST(UnknownMembers, PlainStructsOfRoots) {
-  const Pair pair(fresh());
-  const auto on_heap = std::make_unique<const Pair>(fresh());
-  for (const Pair* models : {&pair, on_heap.get()})
-    expect_known({&models->generator, &models->discriminator, &*models->norm});
+  Pair pair(fresh());
+  EXPECT_EQ(pair.generator.parameters().size(), 2u);
+  EXPECT_EQ(pair.discriminator.parameters().size(), 2u);
+  EXPECT_EQ(pair.norm->parameters().size(), 2u);
+  const auto on_heap = std::make_unique<Pair>(fresh());
+  EXPECT_EQ(on_heap->generator.parameters().size(), 2u);
+  EXPECT_EQ(on_heap->discriminator.parameters().size(), 2u);
 }
 
 TEST(UnknownMembers, ModelsOfOneFunction) {
@@ -270,12 +293,35 @@ TEST(UnknownMembers, ModelsOfOneFunction) {
     return std::make_pair(std::make_unique<nn::Linear>(scope, 2, 3), std::make_unique<nn::Linear>(scope, 3, 1));
   };
   const auto [first, second] = make();
-  expect_known({first.get(), second.get()});
+  EXPECT_EQ(first->parameters().size(), 2u);
+  EXPECT_EQ(second->parameters().size(), 2u);
   const auto train = [](const nn::Module& a, const nn::Module& b) {
     return a.parameters().size() + b.parameters().size();
   };
   EXPECT_EQ(train(nn::Linear(fresh(), 2, 3), nn::Linear(fresh(), 3, 1)), 4u);
   EXPECT_EQ(train(*std::make_unique<nn::Linear>(fresh(), 2, 3), *std::make_unique<nn::Linear>(fresh(), 3, 1)), 4u);
+}
+
+TEST(UnknownMembers, ReferencesToOtherModels) {
+  struct Student final : nn::Module {
+    const nn::Linear* teacher = nullptr;
+    std::shared_ptr<nn::Linear> shared;
+    nn::Linear body;
+    explicit Student(const nn::Scope& s) : Module(s), body(sub("body"), 2, 3) {}
+    Student(const nn::Scope& s, const nn::Linear& t) : Module(s), teacher(&t), body(sub("body"), 2, 3) {}
+  };
+  const nn::Scope scope = fresh();
+  nn::Linear earlier(scope, 2, 3);
+  const Student student(scope, earlier);
+  EXPECT_EQ(student.parameters().size(), 2u);
+  Student other(fresh());
+  const auto later = std::make_shared<nn::Linear>(fresh(), 2, 3);
+  other.teacher = later.get();
+  other.shared = later;
+  EXPECT_EQ(other.parameters().size(), 2u);
+  EXPECT_NO_THROW(other.eval());
+  const Student in_one_line(fresh(), nn::Linear(fresh(), 2, 3));
+  EXPECT_EQ(in_one_line.parameters().size(), 2u);
 }
 
 struct Student final : nn::Module {
@@ -284,7 +330,6 @@ struct Student final : nn::Module {
   std::shared_ptr<nn::Module> shared;
   std::vector<const nn::Module*> others;
   explicit Student(const nn::Scope& s) : Module(s), body(sub("body"), 2, 3) {}
-  Student(const nn::Scope& s, const nn::Linear& t) : Module(s), body(sub("body"), 2, 3), teacher(&t) {}
   void refer_to(const std::shared_ptr<nn::Linear>& model) {
     teacher = model.get();
     shared = model;
@@ -292,27 +337,20 @@ struct Student final : nn::Module {
   }
 };
 
-TEST(UnknownMembers, ReferencesToModelsMadeEarlier) {
-  const nn::Scope scope = fresh();
-  const nn::Linear earlier(scope, 2, 3);
-  const Student student(scope, earlier), in_one_line(fresh(), nn::Linear(fresh(), 2, 3));
-  expect_known({&student, &in_one_line});
-}
-
 TEST(UnknownMembers, ReferencesToModelsMadeLater) {
   std::optional<nn::Scope> scope(fresh());
-  Student of_same(*scope), of_other(*scope), of_both(*scope), elsewhere(fresh());
+  Student of_same(*scope), of_other(*scope), of_both(*scope);
   const auto same = std::make_shared<nn::Linear>(*scope, 2, 3), other = std::make_shared<nn::Linear>(fresh(), 2, 3);
   of_same.refer_to(same);
   of_other.refer_to(other);
-  elsewhere.refer_to(other);
   nn::Linear on_stack(*scope, 2, 3);
   of_both.refer_to(same);
   of_both.others = {same.get(), other.get(), &on_stack};
   for (int repetition = 0; repetition < 2; ++repetition) {
-    for (Student* student : {&of_same, &of_other, &of_both, &elsewhere}) {
-      expect_known({student, &student->body});
+    for (Student* student : {&of_same, &of_other, &of_both}) {
+      EXPECT_EQ(student->parameters().size(), 2u);
       EXPECT_NO_THROW(student->eval());
+      EXPECT_EQ(student->body.parameters().size(), 2u);
     }
     scope.reset();  // a pointer that was no member stays none
     const nn::Linear another(fresh(), 2, 3);
@@ -320,17 +358,22 @@ TEST(UnknownMembers, ReferencesToModelsMadeLater) {
 }
 
 TEST(UnknownMembers, LinkedModelsOfAFactory) {
-  const auto build = [](const nn::Scope& s, bool teacher_first) {
+  struct Linked {
     std::shared_ptr<nn::Linear> teacher;
-    if (teacher_first) teacher = std::make_shared<nn::Linear>(s, 2, 3);
-    auto student = std::make_unique<Student>(s);
-    if (!teacher_first) teacher = std::make_shared<nn::Linear>(fresh(), 2, 3);
-    student->refer_to(teacher);
-    return std::pair(std::move(teacher), std::move(student));
+    std::unique_ptr<Student> student;
+  };
+  const auto build = [](const nn::Scope& s, bool teacher_first) {
+    Linked linked;
+    if (teacher_first) linked.teacher = std::make_shared<nn::Linear>(s, 2, 3);
+    linked.student = std::make_unique<Student>(s);
+    if (!teacher_first) linked.teacher = std::make_shared<nn::Linear>(fresh(), 2, 3);
+    linked.student->refer_to(linked.teacher);
+    return linked;
   };
   for (const bool teacher_first : {false, true}) {
-    const auto [teacher, student] = build(fresh(), teacher_first);
-    expect_known({teacher.get(), student.get()});
+    const Linked linked = build(fresh(), teacher_first);
+    EXPECT_EQ(linked.student->parameters().size(), 2u);
+    EXPECT_EQ(linked.teacher->parameters().size(), 2u);
   }
 }
 
@@ -345,7 +388,9 @@ TEST(UnknownMembers, NeighboursOnTheStackAndTheHeap) {
     }
   };
   const Models models(fresh());
-  expect_known({&models.first, models.second.get(), &models.more.front()});
+  EXPECT_EQ(models.first.parameters().size(), 2u);
+  EXPECT_EQ(models.second->parameters().size(), 2u);
+  EXPECT_EQ(models.more.front().parameters().size(), 2u);
 }
 
 TEST(UnknownMembers, KnownMembersOfEveryKind) {
@@ -354,7 +399,7 @@ TEST(UnknownMembers, KnownMembersOfEveryKind) {
     nn::Sequential chain;
     std::optional<nn::Linear> optional;
     std::unique_ptr<nn::Linear> unique;
-    Linears vector;
+    std::vector<std::unique_ptr<nn::Linear>> vector;
     PlainPart part;
     KnowingBase known;
     explicit All(const nn::Scope& s)
@@ -368,7 +413,7 @@ TEST(UnknownMembers, KnownMembersOfEveryKind) {
       for (int i = 0; i < 3; ++i) vector.push_back(std::make_unique<nn::Linear>(sub(std::to_string(i)), 2, 3));
       const nn::Linear temporary(s, 2, 3);  // destroyed before the first check
       const nn::Linear other(fresh(), 2, 3);
-      expect_known({&temporary});
+      EXPECT_EQ(temporary.parameters().size(), 2u);
     }
   };
   All all(fresh());
@@ -381,17 +426,17 @@ TEST(UnknownMembers, KnownMembersOfEveryKind) {
     All short_lived(fresh());
     survivor = std::move(short_lived.unique);
   }
-  expect_known({survivor.get()});  // it outlives its parent
+  EXPECT_EQ(survivor->parameters().size(), 2u);  // it outlives its parent
 }
 
 TEST(UnknownMembers, ASubclassHandsOnItsScope) {
   struct My final : nn::Module {
     using Module::Module;
   };
-  struct Other : KnowingBase {
-    explicit Other(const nn::Scope& s) : KnowingBase(s) {}
+  struct Own : KnowingBase {
+    explicit Own(const nn::Scope& s) : KnowingBase(s) {}
   };
-  EXPECT_EQ(Other(fresh()).parameters().size(), 2u);
+  EXPECT_EQ(Own(fresh()).parameters().size(), 2u);
   EXPECT_TRUE(My(fresh()).parameters().empty());
 }
 
@@ -402,7 +447,7 @@ TEST(UnknownMembers, ThreadsMakeAndAskModels) {
       for (int i = 0; i < 50; ++i) {
         const nn::Sequential net(fresh(), nn::make<nn::Linear>(2, 3), gelu, nn::make<nn::Linear>(3, 1));
         EXPECT_EQ(net.parameters().size(), 4u);
-        const With<kOfThisScope> wrong(fresh());
+        OwnScope wrong(fresh());
         EXPECT_THROW(wrong.parameters(), Error);
       }
     });

@@ -139,7 +139,7 @@ TEST_F(HostileTest, LongNumbers) {
   Json record = json("run/run.json");
   record["options"]["split"] = digits + "/1/1";
   write("run/run.json", record.dump());
-  expect_error(tern("resume run"), 1, {"split \"111", "is not understood"});
+  expect_error(tern("resume run"), 1, {"the option \"split\" is \"111", "it must be official"});
 }
 
 TEST_F(HostileTest, OptionFiles) {
