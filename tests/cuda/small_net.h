@@ -1,6 +1,7 @@
 #pragma once
 
 #include "tern/core/autograd/captured_step.h"
+#include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
 
