@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tern/tests/errors.h"
+#include "tern/tests/support/temporary_folder.h"
 
 namespace tern::bench {
 namespace {
@@ -35,14 +36,10 @@ struct Script {
 class Comparison : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = testing::TempDir() + "tern-comparison-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
     for (const char* row : {"one", "two"}) rows_.push_back({row, {}, [](Work&) { return Call(); }, "", nullptr});
     options_.program = write({.name = "new"});
     options_.rounds = 6;
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   std::string write(const Script& s) {
     const std::string path = folder_ / s.name;
@@ -97,7 +94,8 @@ class Comparison : public testing::Test {
     return lines;
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path& folder_ = temporary_.path();
   Options options_;
   std::vector<Row> rows_;
   std::vector<Json> lines_;

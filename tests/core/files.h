@@ -9,10 +9,12 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/support/temporary_folder.h"
 
 namespace tern::test {
 
@@ -27,16 +29,11 @@ class FolderTest : public testing::Test {
       folder_ = parents;
       return;
     }
-    std::string name = (fs::temp_directory_path() / "tern-core-test-XXXXXX").string();
-    EXPECT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-    is_own_ = true;
-    setenv(kVariable, name.c_str(), 1);
+    folder_ = created_.emplace().path();
+    setenv(kVariable, folder_.c_str(), 1);
   }
   ~FolderTest() override {
-    if (!is_own_) return;
-    fs::remove_all(folder_);
-    unsetenv(kVariable);
+    if (created_) unsetenv(kVariable);
   }
 
   std::string path(const std::string& name) const { return (folder_ / name).string(); }
@@ -49,7 +46,7 @@ class FolderTest : public testing::Test {
 
  private:
   static constexpr const char* kVariable = "TERN_CORE_TEST_FOLDER";
-  bool is_own_ = false;
+  std::optional<TemporaryFolder> created_;
 };
 
 /// A file in memory, rewritten for each case: thousands of writes to a disk take long on a busy machine.

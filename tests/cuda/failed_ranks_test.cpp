@@ -48,13 +48,14 @@ const Scenarios kScenarios = {
 class FailedRanks : public RanksTest, public testing::WithParamInterface<std::string> {};
 
 TEST_P(FailedRanks, AllEndAndNoNumberIsWrong) {
-  const std::string folder = new_folder("tern-notes-");
-  const std::map<std::string, std::string> environment = {{"TERN_TEST_NOTES", folder}, {"TERN_DIST_TIMEOUT", "20"}};
+  const test::TemporaryFolder folder;
+  const std::map<std::string, std::string> environment = {{"TERN_TEST_NOTES", folder.path().string()},
+                                                          {"TERN_DIST_TIMEOUT", "20"}};
   expect_done(GetParam(), 2, environment);
-  const std::string expected[] = {read(folder + "/" + rank_name(0)), read(folder + "/" + rank_name(1))};
+  const std::string expected[] = {read(folder / rank_name(0)), read(folder / rank_name(1))};
   ASSERT_FALSE(expected[0].empty());
   std::map<std::string, uint64_t> calls;
-  std::ifstream file(folder + "/calls");
+  std::ifstream file(folder / "calls");
   std::string name;
   for (uint64_t count; file >> name >> count;) calls[name] = count;
   ASSERT_TRUE(calls.contains("ncclCommInitRank")) << testing::PrintToString(calls);
@@ -81,7 +82,7 @@ TEST_P(FailedRanks, AllEndAndNoNumberIsWrong) {
     const bool done[] = {words[0].starts_with("done"), words[1].starts_with("done")};
     for (const int rank : {0, 1}) {
       EXPECT_FALSE(words[static_cast<size_t>(rank)].empty()) << "rank " << rank << " ended without a word";
-      EXPECT_TRUE(!done[rank] || read(folder + "/" + rank_name(rank)) == expected[rank]) << "rank " << rank;
+      EXPECT_TRUE(!done[rank] || read(folder / rank_name(rank)) == expected[rank]) << "rank " << rank;
     }
     EXPECT_TRUE(done[0] || !done[1]);
     // Who has failed is known at once, also while groups are being made.
@@ -91,7 +92,6 @@ TEST_P(FailedRanks, AllEndAndNoNumberIsWrong) {
   for (const std::string function : {"ncclCommInitRank", "ncclBroadcast"})
     EXPECT_TRUE(ended.contains(function)) << function;
   EXPECT_GE(ended.size(), 4u) << testing::PrintToString(ended);
-  std::filesystem::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(States, FailedRanks, testing::Values("whole", "sharded"),

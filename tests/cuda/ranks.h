@@ -6,13 +6,13 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <filesystem>
 #include <fstream>
 #include <map>
 
 #include "tern/dist/world.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/support/results.h"
+#include "tern/tests/support/temporary_folder.h"
 #ifdef TERN_STANDIN
 #include "tern/tests/emulator/runtime/standin.h"
 #endif
@@ -62,22 +62,16 @@ inline int run_rank(const std::string& scenario, const Scenarios& scenarios) {
   }
 }
 
-inline std::string new_folder(const std::string& prefix) {
-  std::string folder = (std::filesystem::temp_directory_path() / (prefix + "XXXXXX")).string();
-  EXPECT_NE(mkdtemp(folder.data()), nullptr);
-  return folder;
-}
-
 /// Starts the ranks; returns the result of each.
 inline std::vector<std::string> run(const std::string& scenario, int ranks,
                                     std::map<std::string, std::string> environment = {}) {
-  const std::string folder = new_folder("tern-ranks-");
+  const test::TemporaryFolder folder;
   int port = 0;
   {
     const TcpStoreServer free_one({"127.0.0.1"}, 0, {0, 1, "test"});
     port = free_one.port();
   }
-  if (environment.contains("TERN_DIST_STORE")) environment["TERN_DIST_STORE"] = "file:" + folder;
+  if (environment.contains("TERN_DIST_STORE")) environment["TERN_DIST_STORE"] = "file:" + folder.path().string();
   environment["TERN_TEST_SEED"] = std::to_string(fresh_seed());
   std::vector<pid_t> children;
   for (int r = 0; r < ranks; ++r) {
@@ -90,7 +84,7 @@ inline std::vector<std::string> run(const std::string& scenario, int ranks,
       setenv("OMP_NUM_THREADS", "1", 1);
       for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
       setenv("TERN_TEST_SCENARIO", scenario.c_str(), 1);
-      setenv("TERN_TEST_FOLDER", folder.c_str(), 1);
+      setenv("TERN_TEST_FOLDER", folder.path().c_str(), 1);
       execl("/proc/self/exe", "rank", nullptr);
       _exit(127);
     }
@@ -99,11 +93,10 @@ inline std::vector<std::string> run(const std::string& scenario, int ranks,
   for (const pid_t child : children) waitpid(child, nullptr, 0);
   std::vector<std::string> words;
   for (int r = 0; r < ranks; ++r) {
-    std::ifstream file(folder + "/" + std::to_string(r));
+    std::ifstream file(folder / std::to_string(r));
     words.emplace_back();
     std::getline(file, words.back());
   }
-  std::filesystem::remove_all(folder);
   return words;
 }
 

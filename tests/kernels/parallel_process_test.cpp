@@ -16,6 +16,7 @@
 #include "tern/tests/kernels/parallel_blocks.h"
 #include "tern/tests/support/results.h"
 #include "tern/tests/support/sanitizer.h"
+#include "tern/tests/support/temporary_folder.h"
 
 // In these tests a child of fork() creates threads; by default ThreadSanitizer ends such a process.
 extern "C" const char* __tsan_default_options();
@@ -256,23 +257,16 @@ TEST_F(Parallel, TogetherWithOpenMP) {
 /// Files below a folder of this test.
 class Groups : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string path = (std::filesystem::temp_directory_path() / "tern-groups-XXXXXX").string();
-    ASSERT_NE(mkdtemp(path.data()), nullptr);
-    folder_ = path;
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
   void write(const std::string& name, const std::string& text) const {
-    std::filesystem::create_directories(std::filesystem::path(folder_ + "/" + name).parent_path());
-    std::ofstream(folder_ + "/" + name) << text;
+    std::filesystem::create_directories(std::filesystem::path(folder_ / name).parent_path());
+    std::ofstream(folder_ / name) << text;
   }
   int cores(const std::string& membership) const {
     write("membership", membership);
-    return quota_cores(folder_ + "/membership", folder_ + "/root");
+    return quota_cores(folder_ / "membership", folder_ / "root");
   }
 
-  std::string folder_;
+  const test::TemporaryFolder folder_;
 };
 
 TEST_F(Groups, TheLeastQuotaOfAGroupAndThoseAboveIt) {
@@ -314,7 +308,7 @@ TEST_F(Groups, WhatIsNoQuotaIsNoLimit) {
   }
   write("root/cpu.max", "100000 100000\n");
   for (const char* text : {"", "0", "0:", "::", "no colon\n\n"}) EXPECT_GE(cores(text), 0) << text;
-  EXPECT_EQ(quota_cores(folder_ + "/none", folder_ + "/root"), 0);
+  EXPECT_EQ(quota_cores(folder_ / "none", folder_ / "root"), 0);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 // library's vector mathematics.
 
 #include "tern/kernels/cuda/support/library.h"
+#include "tern/tests/support/temporary_folder.h"
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -24,15 +25,12 @@ constexpr const char* kProbe = "_ZGVbN2v_cos";
 class Search : public testing::Test {
  protected:
   void SetUp() override {
-    std::string name = (fs::temp_directory_path() / "tern-library-XXXXXX").string();
-    ASSERT_TRUE(mkdtemp(name.data()));
-    folder_ = fs::canonical(name);
+    folder_ = fs::canonical(temporary_.path());
     Dl_info where = {};
     void* handle = dlopen("libmvec.so.1", RTLD_NOW);
     ASSERT_TRUE(handle && dladdr(dlsym(handle, kProbe), &where) != 0);
     original_ = fs::canonical(where.dli_fname);
   }
-  void TearDown() override { fs::remove_all(folder_); }
 
   fs::path put(const fs::path& where) const {
     fs::create_directories((folder_ / where).parent_path());
@@ -75,6 +73,7 @@ class Search : public testing::Test {
     return library;
   }
 
+  const test::TemporaryFolder temporary_;
   fs::path folder_, original_;
 };
 

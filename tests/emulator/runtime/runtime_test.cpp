@@ -74,7 +74,7 @@ TEST_F(Runtime, AnEventRecordedTooEarlyShows) {
 }
 
 TEST_F(Runtime, AMissingWaitBeforeOverwritingShows) {
-  EXPECT_FALSE(in_every_order([] {  // the second stream overwrites data that the first has not read yet
+  EXPECT_FALSE(in_every_order([] {  // the second stream writes before the first has read
     float *x = device_array(1), *y = device_array(1);
     const cudaStream_t first = new_stream(), second = new_stream();
     ok(cudaMemset(x, 0, 4));

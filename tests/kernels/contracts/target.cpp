@@ -79,7 +79,7 @@ constexpr const char* kDeviceName = "standin";
 constexpr const char* kDeviceName = "gpu";
 #endif
 
-/// A device with memory and a queue of its own: a GPU, or the stand-in for one.
+/// A device with separate memory, whose kernels run after the call returns: a GPU or the stand-in.
 class DeviceTarget : public Target {
  public:
   DeviceTarget() : Target(kDeviceName) {}
