@@ -9,12 +9,15 @@
 #include <dnnl.hpp>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <thread>
 #include <unordered_map>
 #include <vector>
 
 #include "tern/kernels/base/check.h"
+#include "tern/kernels/base/signal_guard.h"
 #include "tern/kernels/kernel.h"
 #include "tern/kernels/parallel.h"
 
@@ -35,6 +38,17 @@ class OneThread {
  private:
   int before_;
 };
+
+/// oneDNN before 3.12 computes some products of fp32 with the stack pointer at the beginning of a buffer from malloc()
+/// (jit_avx_gemm_f32, jit_avx512_common_gemm_f32; https://github.com/uxlfoundation/oneDNN/issues/4845): a signal that
+/// arrived then would overwrite the memory below the buffer. In every version products of k <= 128 use the stack.
+bool moves_stack_pointer(int64_t k) {
+  static const bool moves = [] {
+    const dnnl_version_t* version = dnnl_version();
+    return version->major < 3 || (version->major == 3 && version->minor < 12);
+  }();
+  return moves && k > 128;
+}
 
 /// Limits oneDNN's instruction sets by TERN_CPU_LEVEL. oneDNN fixes them at its first use, so set_cpu_level() has no
 /// effect on it: after set_cpu_level(v2) our code runs at v2 and oneDNN as before.
@@ -93,6 +107,7 @@ struct Matmul::State {
   MatmulKey key;
   dnnl::memory::desc a, b, bias, packed, c, scratch;
   dnnl::matmul product;
+  bool guarded = false;                                        // the product is run with a SignalGuard
   std::vector<dnnl::reorder> packing;                          // each for some columns
   std::vector<dnnl::memory::desc> unpacked_part, packed_part;  // the same columns within the whole matrices
 
@@ -136,6 +151,8 @@ Matmul::Matmul(const MatmulKey& key) try : state_(std::make_unique<State>()) {
   s.packed = chosen.weights_desc();
   s.scratch = chosen.scratchpad_desc();
   s.product = dnnl::matmul(chosen);
+  const bool is_brgemm = std::string_view(chosen.impl_info_str()).substr(0, 3) == "brg";  // keeps the stack pointer
+  s.guarded = !is_brgemm && moves_stack_pointer(key.k);
   if (key.pack_b) s.prepare_packing(key.k, key.n);
 } catch (const dnnl::error& error) {
   fail_product(key, error.what());
@@ -165,7 +182,9 @@ void Matmul::pack(const void* b, void* packed) const {
 
 void Matmul::run(const void* a, const void* b, const void* bias, void* c, void* scratch) const try {
   const State& s = *state_;
-  const OneThread guard;
+  const OneThread one;
+  std::optional<SignalGuard> guard;
+  if (s.guarded) guard.emplace();
   dnnl::stream stream(engine());
   std::unordered_map<int, dnnl::memory> arguments = {
       {DNNL_ARG_SRC, dnnl::memory(s.a, engine(), const_cast<void*>(a))},
@@ -242,7 +261,9 @@ void check_not_ending() {
 void sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
            int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
   limit_instruction_set();
-  const OneThread guard;
+  const OneThread one;
+  std::optional<SignalGuard> guard;
+  if (moves_stack_pointer(k)) guard.emplace();
   const dnnl_status_t status =
       dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   if (status == dnnl_success) return;

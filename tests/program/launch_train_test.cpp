@@ -23,7 +23,7 @@ class LaunchTrainTest : public InterruptedRuns {
   }
   Result launch(int processes, const Words& command) { return tern(launched(processes, command)); }
 
-  /// Compares all numbers of metrics.jsonl, and all weights.
+  /// Compares all numbers of metrics.jsonl, and the weights.
   void expect_near(const std::string& run, const std::string& reference, double tolerance) const {
     const std::vector<Json> got = history(run), want = history(reference);
     ASSERT_EQ(got.size(), want.size());
@@ -44,6 +44,8 @@ class LaunchTrainTest : public InterruptedRuns {
     for (size_t i = 0; i < a.size(); ++i) {
       const std::vector<double> x = a[i].tensor.to_vector<double>(), y = b[i].tensor.to_vector<double>();
       ASSERT_EQ(x.size(), y.size());
+      // softmax does not depend on the keys' bias: its gradient is rounding errors, whose size Adam does not keep.
+      if (a[i].name.ends_with("key.bias")) continue;
       for (size_t k = 0; k < x.size(); ++k) ASSERT_NEAR(x[k], y[k], tolerance * 10) << a[i].name;
     }
   }
@@ -106,7 +108,7 @@ TEST_F(LaunchTrainTest, IsOneProcessWithTheJoinedBatch) {
   expect_near("five", "packed", 1e-5);
 }
 
-TEST_F(LaunchTrainTest, ImagesInHalfPrecision) {  // fixed seed, for the same reason
+TEST_F(LaunchTrainTest, ImagesInHalfPrecision) {  // fixed seed: Adam makes whole steps of rounding errors
   const auto images = [](const std::string& out, const std::string& batch) {
     return Words("train vit --data digits --max-steps 12 --mixup 0 --dtype fp16 --seed 7 --threads 1 --out " + out +
                  " --batch-size " + batch);
