@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <atomic>
+#include <cstdint>
 #include <cstdlib>
 #include <dnnl.hpp>
 #include <map>
@@ -39,17 +40,6 @@ class OneThread {
   int before_;
 };
 
-/// oneDNN before 3.12 computes some products of fp32 with the stack pointer at the beginning of a buffer from malloc()
-/// (jit_avx_gemm_f32, jit_avx512_common_gemm_f32; https://github.com/uxlfoundation/oneDNN/issues/4845): a signal that
-/// arrived then would overwrite the memory below the buffer. In every version products of k <= 128 use the stack.
-bool moves_stack_pointer(int64_t k) {
-  static const bool moves = [] {
-    const dnnl_version_t* version = dnnl_version();
-    return version->major < 3 || (version->major == 3 && version->minor < 12);
-  }();
-  return moves && k > 128;
-}
-
 /// Limits oneDNN's instruction sets by TERN_CPU_LEVEL. oneDNN fixes them at its first use, so set_cpu_level() has no
 /// effect on it: after set_cpu_level(v2) our code runs at v2 and oneDNN as before.
 void limit_instruction_set() {
@@ -75,6 +65,19 @@ bool has_instruction_set(dnnl::cpu_isa wanted) {
   engine();
   const unsigned have = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), want = static_cast<unsigned>(wanted);
   return (have & want) == want;  // oneDNN's values are bit sets that each contain their predecessors
+}
+
+/// oneDNN before 3.12 computes some products of fp32 with the stack pointer at the beginning of a buffer from malloc()
+/// (jit_avx_gemm_f32, jit_avx512_common_gemm_f32; https://github.com/uxlfoundation/oneDNN/issues/4845): a signal that
+/// arrived then would overwrite the memory below the buffer. Up to k = 84 with AVX-512, and 252 without, the buffer is
+/// on the stack in oneDNN 2.6; the limits here leave room for other versions.
+bool moves_stack_pointer(int64_t k) {
+  static const int64_t most_on_stack = [] {
+    const dnnl_version_t* version = dnnl_version();
+    if (version->major > 3 || (version->major == 3 && version->minor >= 12)) return INT64_MAX;
+    return has_instruction_set(dnnl::cpu_isa::avx512_core) ? int64_t{64} : int64_t{128};
+  }();
+  return k > most_on_stack;
 }
 
 dnnl::memory::data_type data_type(DType dtype) {
