@@ -23,7 +23,7 @@ class LaunchTrainTest : public InterruptedRuns {
   }
   Result launch(int processes, const Words& command) { return tern(launched(processes, command)); }
 
-  /// Compares all numbers of metrics.jsonl, and the weights.
+  /// Compares all numbers of metrics.jsonl, and all weights.
   void expect_near(const std::string& run, const std::string& reference, double tolerance) const {
     const std::vector<Json> got = history(run), want = history(reference);
     ASSERT_EQ(got.size(), want.size());
@@ -44,9 +44,9 @@ class LaunchTrainTest : public InterruptedRuns {
     for (size_t i = 0; i < a.size(); ++i) {
       const std::vector<double> x = a[i].tensor.to_vector<double>(), y = b[i].tensor.to_vector<double>();
       ASSERT_EQ(x.size(), y.size());
-      // softmax does not depend on the keys' bias: its gradient is rounding errors, whose size Adam does not keep.
-      if (a[i].name.ends_with("key.bias")) continue;
-      for (size_t k = 0; k < x.size(); ++k) ASSERT_NEAR(x[k], y[k], tolerance * 10) << a[i].name;
+      // softmax does not depend on the keys' bias: its gradient is rounding errors, which Adam makes whole steps of.
+      const double limit = a[i].name.ends_with("key.bias") ? 0.1 : tolerance * 10;
+      for (size_t k = 0; k < x.size(); ++k) ASSERT_NEAR(x[k], y[k], limit) << a[i].name;
     }
   }
 
