@@ -23,8 +23,9 @@ function(tern_floor_sources name variable)
   list(FILTER sources EXCLUDE REGEX "/mpi/library/|/models/cli/|/cuda/|/no_cuda/|/data/without/")
   if(name STREQUAL "data")
     foreach(part ${tern_parts})
+      list(TRANSFORM tern_sources_${part} PREPEND ${PROJECT_SOURCE_DIR}/)
+      set_source_files_properties(${tern_sources_${part}} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # a test replaces them
       if(NOT ${part})
-        list(TRANSFORM tern_sources_${part} PREPEND ${PROJECT_SOURCE_DIR}/)
         list(REMOVE_ITEM sources ${tern_sources_${part}})
         list(APPEND sources ${PROJECT_SOURCE_DIR}/${tern_without_${part}})
       endif()
@@ -33,16 +34,35 @@ function(tern_floor_sources name variable)
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 
-# With TERN_PCH the headers of the standard library that most files include are compiled once, with the floor core. CI
-# builds without it, which shows that every file includes what it needs.
+# With TERN_FAST_BUILD the headers of the standard library that most files include are compiled once, with the floor
+# core, and the files of a floor several at a time. The preset tsan builds without it, which shows that every file
+# includes what it needs.
 set(TERN_PCH_HEADERS algorithm array atomic chrono cmath condition_variable cstdint cstring deque filesystem functional
     limits map memory mutex numeric optional set span sstream stdexcept string string_view thread unordered_map utility
     vector)
 list(TRANSFORM TERN_PCH_HEADERS REPLACE "(.+)" "<\\1>")
 
-function(tern_precompile target)
-  if(NOT TERN_PCH)
+function(tern_build_fast target)
+  if(NOT TERN_FAST_BUILD)
     return()
+  endif()
+  set(files 8)
+  if(NOT TERN_OBJECTS_core)  # core itself: an edit of one of its files is to be compiled within seconds
+    set(files 3)
+    set_source_files_properties(core/io/json.cpp core/io/safetensors.cpp core/io/state_file.cpp
+                                core/profiler/report.cpp PROPERTIES
+                                SKIP_UNITY_BUILD_INCLUSION ON)  # each takes as long as three others
+  endif()
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE ${files})
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -Wno-subobject-linkage)  # takes the included .cpp files for headers
+  endif()
+  if(PROJECT_IS_TOP_LEVEL)  # never built: gives compile_commands.json an entry for each file
+    get_target_property(sources ${target} SOURCES)
+    add_library(${target}_files OBJECT EXCLUDE_FROM_ALL ${sources})
+    foreach(property INCLUDE_DIRECTORIES COMPILE_DEFINITIONS COMPILE_OPTIONS)
+      set_target_properties(${target}_files PROPERTIES ${property} $<TARGET_PROPERTY:${target},${property}>)
+    endforeach()
   endif()
   if(TERN_OBJECTS_core)
     target_precompile_headers(${target} REUSE_FROM ${TERN_OBJECTS_core})
@@ -75,7 +95,7 @@ function(tern_floor name)
     list(APPEND below tern_device)
   endif()
   target_link_libraries(${objects} PUBLIC tern_options ${below} ${FLOOR_LIBRARIES})
-  tern_precompile(${objects})
+  tern_build_fast(${objects})
   set(TERN_OBJECTS_${name} ${objects} PARENT_SCOPE)
   set_property(GLOBAL APPEND PROPERTY TERN_FLOOR_OBJECTS ${objects})
   set_property(GLOBAL APPEND PROPERTY TERN_FLOOR_LIBRARIES ${FLOOR_LIBRARIES})

@@ -10,7 +10,6 @@
 namespace tern {
 namespace {
 
-constexpr int64_t kHugePage = int64_t{2} << 20;
 constexpr int64_t kMaxBytes = int64_t{1} << 60;
 
 int64_t round_up(int64_t bytes, int64_t step) { return (bytes + step - 1) / step * step; }

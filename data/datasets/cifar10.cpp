@@ -35,7 +35,7 @@ bool holds_first_batch(const fs::path& folder, const std::string& ending) {
   return fs::is_regular_file(folder / (kFiles[0].first + ending), ignored);
 }
 
-const Download kArchive = {
+const Download kCifar10Archive = {
     .url = "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
     .bytes = 170052171,
     .sha256 = "c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
@@ -43,7 +43,7 @@ const Download kArchive = {
 const FetchedFolder kCifar10 = {
     .name = "cifar10",
     .folder = "cifar-10-batches-bin",
-    .archive = kArchive,
+    .archive = kCifar10Archive,
     .max_unpacked_bytes = int64_t{1} << 29,
     .contents = "cifar-10-batches-bin/data_batch_1.bin",
     .is_complete = [](const fs::path& folder) { return holds_first_batch(folder, kBinary); },

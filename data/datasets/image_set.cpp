@@ -58,7 +58,7 @@ void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadOpti
                 " images outside of a label's folder are skipped");
 }
 
-ImageSet read_folder(const std::string& path, const LoadOptions& options) {
+ImageSet read_image_folder(const std::string& path, const LoadOptions& options) {
   ImageSet set;
   set.name = path;
   LabelIndex index(options.known_labels);
@@ -141,7 +141,7 @@ ImageSet load_images(const std::string& source, const LoadOptions& options) {
              names_of(named_image_sets()), ", or a folder of train/LABEL/*.{png,jpg,jpeg}");
   if (is_cifar10(source))
     return with_known_labels(read_checked_cifar10(source, options), options.known_labels, LabelOrder::kByName);
-  return read_folder(source, options);
+  return read_image_folder(source, options);
 }
 
 }  // namespace tern::data

@@ -15,7 +15,7 @@ bool is_imdb(const fs::path& folder) {
   return true;
 }
 
-const Download kArchive = {
+const Download kImdbArchive = {
     .url = "https://ai.stanford.edu/~amaas/data/sentiment/aclImdb_v1.tar.gz",
     .bytes = 84125825,
     .sha256 = "c40f74a18d3b61f90feba1e17730e0d38e8b97c05fde7008942e91923d1658fe",
@@ -23,7 +23,7 @@ const Download kArchive = {
 const FetchedFolder kImdb = {
     .name = "imdb",
     .folder = "aclImdb",
-    .archive = kArchive,
+    .archive = kImdbArchive,
     .max_unpacked_bytes = int64_t{2} << 30,
     .contents = "aclImdb/{train,test}/{neg,pos}",
     .is_complete = is_imdb,

@@ -123,7 +123,7 @@ void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadOpti
   }
 }
 
-TextSet read_folder(const std::string& path, const LoadOptions& options) {
+TextSet read_text_folder(const std::string& path, const LoadOptions& options) {
   TextSet set;
   set.name = path;
   LabelIndex index(options.known_labels);
@@ -161,7 +161,7 @@ TextSet read_sentences(const LoadOptions&) {
 TextSet read_imdb(const LoadOptions& options) {
   const auto found = find_imdb();
   TERN_CHECK(found || options.allow_download, "imdb: not found; set TERN_DATA to the folder that holds aclImdb");
-  TextSet set = read_folder(found ? *found : fetch_imdb(options.log), {});
+  TextSet set = read_text_folder(found ? *found : fetch_imdb(options.log), {});
   set.name = "imdb";
   return set;
 }
@@ -171,7 +171,7 @@ TextSet read_source(const std::string& source, const LoadOptions& options) {
     if (set.name == source)
       return with_known_labels(set.read(options), options.known_labels, LabelOrder::kIntegersByValue);
   std::error_code error;
-  if (fs::is_directory(source, error)) return read_folder(source, options);
+  if (fs::is_directory(source, error)) return read_text_folder(source, options);
   const std::string extension = lower_ascii(fs::path(source).extension().string());
   if (extension == ".csv") return read_delimited(source, ',', options);
   if (extension == ".tsv") return read_delimited(source, '\t', options);

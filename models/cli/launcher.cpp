@@ -44,8 +44,8 @@ constexpr int kRequests[] = {SIGINT, SIGTERM, SIGUSR1};
 /// The signal on which mpirun ends its processes and then itself.
 constexpr int kEndsMpirun = SIGHUP;
 
-EndRequests requests;
-void note_signal(int number) { requests.note(number); }
+EndRequests to_end;
+void note_signal(int number) { to_end.note(number); }
 
 std::string mpirun_log(const std::string& logs) { return logs + "/mpirun.log"; }
 
@@ -212,8 +212,8 @@ class Job {
   /// Sends the first signal to every rank, once. A rank without installed handlers would end without saving. It creates
   /// its log after installing them, so the signal is sent when the log exists.
   void pass_signals() {
-    passed_ = requests.first();
-    if (requests.again() != 0) return kill_ranks();
+    passed_ = to_end.first();
+    if (to_end.again() != 0) return kill_ranks();
     if (passed_ == 0) return;
     for (const pid_t process : children_of(mpirun_).alive) {
       const int rank = signalled_.contains(process) ? -1 : rank_of(process, plan_.logs);
@@ -303,7 +303,7 @@ class Job {
                                     [&](const RankEnd& e) { return e.error.empty() || e.error == own->error; });
       return fail_with(same && count_errors(ends) > 1 ? own->error : named(*own), own->status);
     }
-    if (requests.again() != 0) return signal_status(requests.again());
+    if (to_end.again() != 0) return signal_status(to_end.again());
     if (passed_ == SIGINT || passed_ == SIGTERM) return signal_status(passed_);
     for (const RankEnd& end : ends)  // ended normally, with a specific status (saved, to be restarted)
       if (end.known && end.status != 0 && !end.of_peer) return end.status;

@@ -11,10 +11,10 @@ constexpr const char* kType = "distilbert";
 constexpr struct {
   ModelPreset preset;
   int64_t width, layers, heads;
-} kPresets[] = {
+} kDistilBertPresets[] = {
     {{"tiny", "128 x 2 layers"}, 128, 2, 2}, {{"small", "256 x 4"}, 256, 4, 4}, {{"base", "768 x 6"}, 768, 6, 12}};
 
-constexpr ConfigField<DistilBertConfig> kFields[] = {
+constexpr ConfigField<DistilBertConfig> kDistilBertFields[] = {
     {"activation", &DistilBertConfig::activation},
     {"attention_dropout", &DistilBertConfig::attention_dropout},
     {"dim", &DistilBertConfig::width, 1 << 17},
@@ -31,7 +31,7 @@ constexpr ConfigField<DistilBertConfig> kFields[] = {
 }  // namespace
 
 DistilBertConfig DistilBertConfig::preset(const std::string& name) {
-  const auto& preset = find_preset(kPresets, name);
+  const auto& preset = find_preset(kDistilBertPresets, name);
   DistilBertConfig config;
   config.width = preset.width;
   config.layers = preset.layers;
@@ -40,7 +40,7 @@ DistilBertConfig DistilBertConfig::preset(const std::string& name) {
   return config;
 }
 
-std::vector<ModelPreset> DistilBertConfig::presets() { return presets_of(kPresets); }
+std::vector<ModelPreset> DistilBertConfig::presets() { return presets_of(kDistilBertPresets); }
 
 DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std::string& source) {
   ConfigFields fields(text, source);
@@ -48,7 +48,7 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
   fields.read("model_type", type);
   TERN_CHECK(type == kType, source, ": the model type is '", type, "'; Tern reads distilbert here");
   DistilBertConfig config;
-  fields.read(kFields, config);
+  fields.read(kDistilBertFields, config);
   if (fields.is_null("pad_token_id")) config.padding_id = -1;
   fields.read("pad_token_id", config.padding_id);
   config.labels = fields.read_labels();
@@ -76,7 +76,7 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
 
 void DistilBertConfig::validate(const std::string& source) const {
   const ConfigRules rules(source);
-  rules.bounds(kFields, *this);
+  rules.bounds(kDistilBertFields, *this);
   rules.heads("dim", width, "n_heads", heads);
   rules.activation("activation", activation);
   TERN_CHECK(padding_id >= -1 && padding_id < vocab_size, source, ": \"pad_token_id\" ", padding_id,
@@ -101,7 +101,7 @@ std::string DistilBertConfig::to_json(DType dtype) const {
   ConfigFields::Json json;
   json["architectures"] = {"DistilBertForSequenceClassification"};
   json["model_type"] = kType;
-  write_fields(json, kFields, *this);
+  write_fields(json, kDistilBertFields, *this);
   write_labels(json, labels);
   json["pad_token_id"] = padding_id >= 0 ? ConfigFields::Json(padding_id) : ConfigFields::Json(nullptr);
   json["problem_type"] = "single_label_classification";

@@ -7,13 +7,11 @@
 namespace tern::models {
 namespace {
 
-using Json = nlohmann::json;
-
 // PIL's resampling codes.
 constexpr int64_t kBilinear = 2, kBicubic = 3;
 
 void read_channels(ConfigFields& fields, const char* name, const std::string& source, float (&values)[3]) {
-  const Json* list = fields.take(name);
+  const nlohmann::json* list = fields.take(name);
   if (!list) return;
   TERN_CHECK(list->is_array() && list->size() == 3, source, ": \"", name, "\" must be three numbers");
   for (size_t c = 0; c < 3; ++c) {
@@ -24,7 +22,7 @@ void read_channels(ConfigFields& fields, const char* name, const std::string& so
 }
 
 int64_t read_size(ConfigFields& fields, const std::string& source, int64_t fallback) {
-  const Json* size = fields.take("size");
+  const nlohmann::json* size = fields.take("size");
   if (!size) return fallback;
   int64_t height = 0, width = 0;
   if (size->is_number_integer()) {

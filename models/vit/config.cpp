@@ -11,25 +11,25 @@ constexpr const char* kOwnType = "tern_vit";  // unknown to transformers
 constexpr struct {
   ModelPreset preset;
   int64_t width, layers, heads, image_size, patch_size;
-} kPresets[] = {{{"tiny", "192 x 9, patch 4 at 32 x 32"}, 192, 9, 3, 32, 4},
-                {{"small", "384 x 12"}, 384, 12, 6, 224, 16},
-                {{"base", "768 x 12"}, 768, 12, 12, 224, 16},
-                {{"large", "1024 x 24"}, 1024, 24, 16, 224, 16},
-                {{"digits"}, 96, 4, 3, 8, 2}};
+} kViTPresets[] = {{{"tiny", "192 x 9, patch 4 at 32 x 32"}, 192, 9, 3, 32, 4},
+                   {{"small", "384 x 12"}, 384, 12, 6, 224, 16},
+                   {{"base", "768 x 12"}, 768, 12, 12, 224, 16},
+                   {{"large", "1024 x 24"}, 1024, 24, 16, 224, 16},
+                   {{"digits"}, 96, 4, 3, 8, 2}};
 
-constexpr ConfigField<ViTConfig> kFields[] = {{"attention_probs_dropout_prob", &ViTConfig::attention_dropout},
-                                              {"hidden_act", &ViTConfig::activation},
-                                              {"hidden_dropout_prob", &ViTConfig::dropout},
-                                              {"hidden_size", &ViTConfig::width, 1 << 17},
-                                              {"image_size", &ViTConfig::image_size, 1 << 14},
-                                              {"initializer_range", &ViTConfig::initializer_range, 1e3},
-                                              {"intermediate_size", &ViTConfig::hidden, 1 << 20},
-                                              {"layer_norm_eps", &ViTConfig::norm_eps},
-                                              {"num_attention_heads", &ViTConfig::heads, 1 << 12},
-                                              {"num_channels", &ViTConfig::channels, 1 << 10},
-                                              {"num_hidden_layers", &ViTConfig::layers, 1 << 12},
-                                              {"patch_size", &ViTConfig::patch_size, 1 << 12},
-                                              {"qkv_bias", &ViTConfig::qkv_bias}};
+constexpr ConfigField<ViTConfig> kViTFields[] = {{"attention_probs_dropout_prob", &ViTConfig::attention_dropout},
+                                                 {"hidden_act", &ViTConfig::activation},
+                                                 {"hidden_dropout_prob", &ViTConfig::dropout},
+                                                 {"hidden_size", &ViTConfig::width, 1 << 17},
+                                                 {"image_size", &ViTConfig::image_size, 1 << 14},
+                                                 {"initializer_range", &ViTConfig::initializer_range, 1e3},
+                                                 {"intermediate_size", &ViTConfig::hidden, 1 << 20},
+                                                 {"layer_norm_eps", &ViTConfig::norm_eps},
+                                                 {"num_attention_heads", &ViTConfig::heads, 1 << 12},
+                                                 {"num_channels", &ViTConfig::channels, 1 << 10},
+                                                 {"num_hidden_layers", &ViTConfig::layers, 1 << 12},
+                                                 {"patch_size", &ViTConfig::patch_size, 1 << 12},
+                                                 {"qkv_bias", &ViTConfig::qkv_bias}};
 /// Of kOwnType alone.
 constexpr ConfigField<ViTConfig> kOwnFields[] = {
     {"norm_first", &ViTConfig::norm_first}, {"pool", &ViTConfig::pool}, {"class_token", &ViTConfig::class_token}};
@@ -37,7 +37,7 @@ constexpr ConfigField<ViTConfig> kOwnFields[] = {
 }  // namespace
 
 ViTConfig ViTConfig::preset(const std::string& name) {
-  const auto& preset = find_preset(kPresets, name);
+  const auto& preset = find_preset(kViTPresets, name);
   ViTConfig config;
   config.image_size = preset.image_size;
   config.patch_size = preset.patch_size;
@@ -53,7 +53,7 @@ ViTConfig ViTConfig::preset(const std::string& name) {
   return config;
 }
 
-std::vector<ModelPreset> ViTConfig::presets() { return presets_of(kPresets); }
+std::vector<ModelPreset> ViTConfig::presets() { return presets_of(kViTPresets); }
 
 ViTConfig ViTConfig::from_json(const std::string& text, const std::string& source) {
   ConfigFields fields(text, source);
@@ -61,7 +61,7 @@ ViTConfig ViTConfig::from_json(const std::string& text, const std::string& sourc
   fields.read("model_type", type);
   TERN_CHECK(type == kPlainType || type == kOwnType, source, ": the model type is '", type, "'; Tern reads vit here");
   ViTConfig config;
-  fields.read(kFields, config);
+  fields.read(kViTFields, config);
   if (type == kOwnType) fields.read(kOwnFields, config);
   config.labels = fields.read_labels();
   fields.require_single_label();
@@ -74,7 +74,7 @@ ViTConfig ViTConfig::from_json(const std::string& text, const std::string& sourc
 
 void ViTConfig::validate(const std::string& source) const {
   const ConfigRules rules(source);
-  rules.bounds(kFields, *this);
+  rules.bounds(kViTFields, *this);
   TERN_CHECK(image_size % patch_size == 0, source, ": \"image_size\" ", image_size,
              " is not a multiple of \"patch_size\" ", patch_size);
   rules.heads("hidden_size", width, "num_attention_heads", heads);
@@ -103,7 +103,7 @@ std::string ViTConfig::to_json(DType dtype) const {
   ConfigFields::Json json;
   if (plain()) json["architectures"] = {"ViTForImageClassification"};
   json["model_type"] = plain() ? kPlainType : kOwnType;
-  write_fields(json, kFields, *this);
+  write_fields(json, kViTFields, *this);
   if (!plain()) write_fields(json, kOwnFields, *this);
   json["encoder_stride"] = patch_size;
   write_labels(json, labels);

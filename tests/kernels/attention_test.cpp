@@ -10,7 +10,7 @@ INSTANTIATE_TEST_SUITE_P(, Attention, testing::ValuesIn(all_targets()), name_of_
 
 /// The number of cases of a test; `emulated`: where a case takes longer.
 int count_of(int on_cpu, int emulated) {
-  if (kFewCases) return 4;
+  if (kFewCases) return target().is_cpu() ? 4 : 2;
   return target().is_cpu() ? on_cpu : std::max(2, emulated / target().one_in());
 }
 

@@ -18,6 +18,7 @@
 #include "tern/kernels/random.h"
 #include "tern/tests/kernels/workspace.h"
 #include "tern/tests/support/levels.h"
+#include "tern/tests/support/sanitizer.h"
 #include "tern/tests/support/seed.h"
 
 #ifdef __SANITIZE_ADDRESS__
@@ -26,13 +27,9 @@
 
 namespace tern::kernels {
 
-/// ThreadSanitizer makes a case about thirty times as slow: tests then run fewer cases of every kernel, dtype and
-/// schedule; their random choices are different in every run.
-#ifdef __SANITIZE_THREAD__
-inline constexpr bool kFewCases = true;
-#else
-inline constexpr bool kFewCases = false;
-#endif
+/// ThreadSanitizer makes a case about thirty times as slow, AddressSanitizer three times: tests then run fewer cases of
+/// every kernel, dtype and schedule; their random choices are different in every run.
+inline constexpr bool kFewCases = test::kSanitized;
 
 using Shape = std::vector<int64_t>;
 

@@ -49,7 +49,7 @@ class EmulatedTarget : public Target {
   EmulatedTarget() : Target("emulated") {}
   Stream stream() const override { return {DeviceType::kCUDA, 0, nullptr}; }
   int64_t max_elements() const override { return int64_t{1} << 21; }
-  int one_in() const override { return kFewCases ? 2 : 1; }
+  int one_in() const override { return kFewCases ? 4 : 1; }
   void begin() override {
     launcher_before_ = simt::launcher();
     simt::set_launcher(nullptr);
