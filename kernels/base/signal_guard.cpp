@@ -35,14 +35,16 @@ class AlternateStack {
 
 }  // namespace
 
+sigset_t signals_from_outside() noexcept {
+  sigset_t signals;
+  sigfillset(&signals);
+  for (const int fault : {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP}) sigdelset(&signals, fault);
+  return signals;
+}
+
 SignalGuard::SignalGuard() {
   static thread_local const AlternateStack stack;
-  static const sigset_t outside = [] {
-    sigset_t signals;
-    sigfillset(&signals);
-    for (const int fault : {SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGSYS, SIGTRAP}) sigdelset(&signals, fault);
-    return signals;
-  }();
+  static const sigset_t outside = signals_from_outside();
   pthread_sigmask(SIG_BLOCK, &outside, &before_);
 }
 

@@ -7,10 +7,11 @@
 
 #include <algorithm>
 #include <chrono>
-#include <csignal>
 #include <exception>
 #include <new>
 #include <string>
+
+#include "tern/kernels/base/signal_guard.h"
 
 namespace tern::kernels {
 namespace {
@@ -200,11 +201,9 @@ bool ThreadPool::Worker::start() noexcept {
   if (pthread_attr_init(&attributes) != 0) return false;
   pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
   pthread_attr_setstacksize(&attributes, kStackBytes);
-  // Signals are left to the program's threads, except those that report a fault of the thread itself.
-  sigset_t blocked, before;
-  sigfillset(&blocked);
-  for (const int fault : {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT, SIGSYS, SIGPROF})
-    sigdelset(&blocked, fault);
+  // Signals from outside are left to the program's threads, except a profiler's.
+  sigset_t blocked = signals_from_outside(), before;
+  sigdelset(&blocked, SIGPROF);
   pthread_sigmask(SIG_SETMASK, &blocked, &before);
   pthread_t thread;
   const int error = pthread_create(
