@@ -76,7 +76,11 @@ const Command& find_command(const std::vector<Command>& commands, const std::str
 
 }  // namespace
 
-int run_command_line(const std::vector<Command>& commands, const std::vector<std::string>& words) {
+int run_command_line(const std::vector<Command>& commands, std::vector<std::string> words) {
+  if (!words.empty() && words[0] == "help") {  // git's spelling
+    words.erase(words.begin());
+    words.emplace_back("--help");
+  }
   CLI::App app("Tern: train transformers from C++", "tern");
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", version_text());

@@ -35,7 +35,7 @@ std::vector<std::string> cut_launched(std::vector<std::string>& words);
 
 /// Runs the command that the words name, with the options that they and the option file give; the result is the exit
 /// status. Prints --help and --version. Throws UsageError, which names the nearest known word where there is one.
-int run_command_line(const std::vector<Command>& commands, const std::vector<std::string>& words);
+int run_command_line(const std::vector<Command>& commands, std::vector<std::string> words);
 
 /// Reports the exception that is being handled, and returns the exit status. A command that is connected with other
 /// ranks calls it before it closes the connection: the others end when the connection does, and this process may be

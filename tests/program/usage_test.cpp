@@ -61,10 +61,12 @@ TEST_F(UsageTest, HelpShowsDefaultsAndAnExample) {
     for (const char* part : {"Example", "--device TEXT=auto", "--seed UINT=42", "--config", "--quiet"})
       EXPECT_TRUE(has(result.out, part)) << command;
     EXPECT_TRUE(has(result.out, "Usage: tern " + command));
+    EXPECT_EQ(succeeds({"help", command}).out, result.out);
   }
   const Result result = succeeds("--help");
   for (const std::string command : {"train", "resume", "eval", "predict", "tokenize", "info"})
     EXPECT_TRUE(has(result.out, command));
+  EXPECT_EQ(succeeds("help").out, result.out);
   EXPECT_EQ(tern({}).status, 2);
   succeeds("--version");
   EXPECT_EQ(tern("--version").out.substr(0, 5), "tern ");
