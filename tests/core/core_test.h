@@ -16,32 +16,12 @@
 #include "tern/core/ops/ops.h"
 #include "tern/kernels/kernel.h"
 #include "tern/tests/core/fresh.h"
+#include "tern/tests/errors.h"
 
 namespace tern::test {
 
 using Tensors = std::vector<Tensor>;
 using TensorOp = std::function<Tensor(const Tensors&)>;
-
-/// The message of the Error that fn throws; without an Error "" and a test failure.
-inline std::string error_of(const std::function<void()>& fn) {
-  try {
-    fn();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "expected a tern::Error";
-  return "";
-}
-
-/// Expects an Error whose message contains every part and none of `absent`.
-inline void expect_error(const std::function<void()>& fn, const std::vector<std::string>& parts,
-                         const std::vector<std::string>& absent = {}) {
-  const std::string message = error_of(fn);
-  for (const std::string& part : parts)
-    EXPECT_NE(message.find(part), std::string::npos) << "message '" << message << "' lacks '" << part << "'";
-  for (const std::string& part : absent)
-    EXPECT_EQ(message.find(part), std::string::npos) << "message '" << message << "' has '" << part << "'";
-}
 
 /// Equal shape and values; NaN equals nothing.
 inline void expect_equal(const Tensor& got, const Tensor& want) {

@@ -115,6 +115,12 @@ std::vector<double> weights_of(const nn::Module& module) {
   return weights;
 }
 
+void require_equal_on_all_ranks(const Net& net, Communicator& group) {
+  for (const NamedTensor& p : net.parameters())
+    for (const Tensor& other : group.all_gather(p.tensor.detach().clone()))
+      require(other.to_vector<double>() == p.tensor.to_vector<double>(), p.name + " is equal on all ranks");
+}
+
 /// Trains on the batches of this rank; in a group of one, on those of all `ranks` at once. Every rank begins with other
 /// weights, so that the broadcast counts.
 Outcome train(const std::shared_ptr<Communicator>& group, Device device, int ranks, const Setting& s) {
@@ -164,6 +170,7 @@ Outcome train(const std::shared_ptr<Communicator>& group, Device device, int ran
     if (i >= 4 && device.is_cuda() && !has_spare) costs.check(s.capture, detail::concatenate("step ", i));
   }
   require(step.captured() == s.capture, "captured");
+  if (!alone) require_equal_on_all_ranks(net, *group);
   Outcome outcome = {.start = start, .weights = weights_of(net)};
   for (const HostCopy& loss : losses) outcome.losses.push_back(loss.values()[0]);
   for (const optim::StepResult& r : results) {
@@ -171,10 +178,6 @@ Outcome train(const std::shared_ptr<Communicator>& group, Device device, int ran
     outcome.scales.push_back(r.loss_scale());
     outcome.skipped.push_back(r.skipped());
   }
-  if (alone) return outcome;
-  for (const NamedTensor& p : net.parameters())
-    for (const Tensor& other : group->all_gather(p.tensor.detach().clone()))
-      require(other.to_vector<double>() == p.tensor.to_vector<double>(), p.name + " is equal on all ranks");
   return outcome;
 }
 

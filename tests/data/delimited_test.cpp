@@ -103,6 +103,11 @@ bool reference_parse(const std::string& text, Records& records) {
     quoted = false;
     state = kStart;
   };
+  const auto next_field = [&] {
+    record.emplace_back();
+    state = kStart;
+    quoted = false;
+  };
   const auto strip = [&] {
     if (!record.back().empty() && record.back().back() == '\r') record.back().pop_back();
   };
@@ -114,9 +119,7 @@ bool reference_parse(const std::string& text, Records& records) {
           state = kQuoted;
           quoted = true;
         } else if (c == ',') {
-          record.emplace_back();
-          state = kStart;
-          quoted = false;
+          next_field();
         } else if (c == '\n') {
           strip();
           end_record();
@@ -134,11 +137,9 @@ bool reference_parse(const std::string& text, Records& records) {
       case kClosed:
         if (c == '"')
           record.back() += c, state = kQuoted;
-        else if (c == ',') {
-          record.emplace_back();
-          state = kStart;
-          quoted = false;
-        } else if (c == '\n')
+        else if (c == ',')
+          next_field();
+        else if (c == '\n')
           end_record();
         else if (c == '\r')
           state = kReturn;

@@ -1,30 +1,17 @@
 #pragma once
 // What errors and other processes say, for the emulator's tests.
 
-#include <gtest/gtest.h>
-
 #include <cerrno>
 #include <cstdio>
 #include <source_location>
 #include <string>
 
-#include "tern/kernels/base/check.h"
+#include "tern/tests/errors.h"
 
 namespace tern {
 
-/// The message of the Error that f throws; "" and a test failure if it throws none.
-template <class F>
-std::string error_of(F&& f) {
-  try {
-    f();
-  } catch (const Error& error) {
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return "";
-}
-
-inline bool contains(const std::string& text, const std::string& part) { return text.find(part) != std::string::npos; }
+using test::error_of;
+using test::has;
 
 /// "file.cpp:line" in the calling file, the format of the emulator's errors.
 inline std::string place(int line, const std::source_location& here = std::source_location::current()) {

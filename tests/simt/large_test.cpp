@@ -62,71 +62,68 @@ const OptimizerTensor& imagined_parameter(int64_t n) {
   return t;
 }
 
-const std::vector<LaunchCase>& launch_cases() {
-  static const AdamRule adam;
-  static const std::vector<LaunchCase> cases = {
-      {"add",
-       [](int64_t n) {
-         const ConstView inputs[] = {imagined(bfloat16, {n}), imagined(float32, {n})};
-         cuda::pointwise(kCuda, make_call(Add{}, {}, float32), inputs, 2, imagined(bfloat16, {n}));
-       },
-       0},
-      {"copy", [](int64_t n) { cuda::copy(kCuda, imagined(uint8, {n}), imagined(uint8, {n})); }, 0},
-      {"transposing copy",
-       [](int64_t n) {
-         View x = imagined(float16, {64, n});
-         std::swap(x.shape[0], x.shape[1]);
-         std::swap(x.strides[0], x.strides[1]);
-         cuda::copy(kCuda, x, imagined(float16, {n, 64}));
-       },
-       int64_t{1} << 38},
-      {"fill", [](int64_t n) { cuda::fill(kCuda, 1, imagined(uint8, {n})); }, 0},
-      {"fill_uniform", [](int64_t n) { cuda::fill_uniform(kCuda, {}, 0, 1, imagined(float32, {n})); },
-       int64_t{1} << 42},
-      {"arange", [](int64_t n) { cuda::arange(kCuda, 0, 1, imagined(int64, {n})); }, int64_t{1} << 40},
-      {"copy_many",
-       [](int64_t n) {
-         const ConstView x = imagined(float32, {n});
-         const View y = imagined(bfloat16, {n});
-         cuda::copy_many(kCuda, &x, &y, 1);
-       },
-       int64_t{1} << 46},
-      {"softmax",
-       [](int64_t n) {
-         cuda::softmax_forward(kCuda, false, imagined(bfloat16, {n, 8}), imagined(bfloat16, {n, 8}));
-       },
-       int64_t{1} << 35},
-      {"cross_entropy",
-       [](int64_t n) {
-         cuda::cross_entropy_forward(kCuda, imagined(bfloat16, {n, 8}), imagined(int64, {n}), {}, -1, 0,
-                                     imagined(float32, {n}), imagined(float32, {n}), nullptr);
-       },
-       int64_t{1} << 35},
-      {"dropout",
-       [](int64_t n) {
-         cuda::dropout(kCuda, imagined(bfloat16, {n, 8}), {0.5, {}}, {}, imagined(bfloat16, {n, 8}));
-       },
-       int64_t{1} << 42},
-      {"gradient_norm",
-       [](int64_t n) {
-         const ConstView x = imagined(float32, {n});
-         cuda::gradient_norm(kCuda, &x, 1, imagined(int64, {1}).data, imagined(int32, {1}).data, nullptr);
-       },
-       int64_t{1} << 46},
-      {"adam",
-       [](int64_t n) {
-         OptimizerStep step;
-         step.step = imagined(int64, {1}).as<int64_t>();
-         cuda::update_weights(kCuda, make_rules(&adam), &imagined_parameter(n), 1, step);
-       },
-       int64_t{1} << 46},
-  };
-  return cases;
-}
+const AdamRule kAdam;
+
+const LaunchCase kLaunchCases[] = {
+    {"add",
+     [](int64_t n) {
+       const ConstView inputs[] = {imagined(bfloat16, {n}), imagined(float32, {n})};
+       cuda::pointwise(kCuda, make_call(Add{}, {}, float32), inputs, 2, imagined(bfloat16, {n}));
+     },
+     0},
+    {"copy", [](int64_t n) { cuda::copy(kCuda, imagined(uint8, {n}), imagined(uint8, {n})); }, 0},
+    {"transposing copy",
+     [](int64_t n) {
+       View x = imagined(float16, {64, n});
+       std::swap(x.shape[0], x.shape[1]);
+       std::swap(x.strides[0], x.strides[1]);
+       cuda::copy(kCuda, x, imagined(float16, {n, 64}));
+     },
+     int64_t{1} << 38},
+    {"fill", [](int64_t n) { cuda::fill(kCuda, 1, imagined(uint8, {n})); }, 0},
+    {"fill_uniform", [](int64_t n) { cuda::fill_uniform(kCuda, {}, 0, 1, imagined(float32, {n})); }, int64_t{1} << 42},
+    {"arange", [](int64_t n) { cuda::arange(kCuda, 0, 1, imagined(int64, {n})); }, int64_t{1} << 40},
+    {"copy_many",
+     [](int64_t n) {
+       const ConstView x = imagined(float32, {n});
+       const View y = imagined(bfloat16, {n});
+       cuda::copy_many(kCuda, &x, &y, 1);
+     },
+     int64_t{1} << 46},
+    {"softmax",
+     [](int64_t n) {
+       cuda::softmax_forward(kCuda, false, imagined(bfloat16, {n, 8}), imagined(bfloat16, {n, 8}));
+     },
+     int64_t{1} << 35},
+    {"cross_entropy",
+     [](int64_t n) {
+       cuda::cross_entropy_forward(kCuda, imagined(bfloat16, {n, 8}), imagined(int64, {n}), {}, -1, 0,
+                                   imagined(float32, {n}), imagined(float32, {n}), nullptr);
+     },
+     int64_t{1} << 35},
+    {"dropout",
+     [](int64_t n) {
+       cuda::dropout(kCuda, imagined(bfloat16, {n, 8}), {0.5, {}}, {}, imagined(bfloat16, {n, 8}));
+     },
+     int64_t{1} << 42},
+    {"gradient_norm",
+     [](int64_t n) {
+       const ConstView x = imagined(float32, {n});
+       cuda::gradient_norm(kCuda, &x, 1, imagined(int64, {1}).data, imagined(int32, {1}).data, nullptr);
+     },
+     int64_t{1} << 46},
+    {"adam",
+     [](int64_t n) {
+       OptimizerStep step;
+       step.step = imagined(int64, {1}).as<int64_t>();
+       cuda::update_weights(kCuda, make_rules(&kAdam), &imagined_parameter(n), 1, step);
+     },
+     int64_t{1} << 46},
+};
 
 TEST(SimtLarge, GridsGrowWithTheTensorBeyond32Bits) {
   constexpr int64_t kSmall = int64_t{1} << 20, kTimes = 4099;  // more than 2^32
-  for (const LaunchCase& c : launch_cases()) {
+  for (const LaunchCase& c : kLaunchCases) {
     SCOPED_TRACE(c.name);
     const std::vector<int64_t> small = grids_of([&] { c.launch(kSmall); });
     const std::vector<int64_t> large = grids_of([&] { c.launch(kSmall * kTimes); });
@@ -144,11 +141,11 @@ TEST(SimtLarge, GridsGrowWithTheTensorBeyond32Bits) {
 }
 
 TEST(SimtLarge, MoreThanAGridIsOneClearError) {
-  for (const LaunchCase& c : launch_cases()) {
+  for (const LaunchCase& c : kLaunchCases) {
     if (c.too_many == 0) continue;
     SCOPED_TRACE(c.name);
     const std::string message = error_of([&] { grids_of([&] { c.launch(c.too_many); }); });
-    EXPECT_TRUE(contains(message, "CUDA allows 2147483647")) << message;
+    EXPECT_TRUE(has(message, "CUDA allows 2147483647"));
   }
   const int64_t rows = int64_t{1} << 32;
   EXPECT_THROW(grids_of([&] {

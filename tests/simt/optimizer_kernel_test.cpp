@@ -31,7 +31,7 @@ TEST_P(UserRule, HasTheBitsOfItsDefinition) {
 TEST_P(UserRule, WithoutAKernelItIsAnError) {
   int64_t count = 0;
   const std::string message = error_of([&] { run(false, {}, count); });
-  EXPECT_TRUE(contains(message, "on_cuda")) << message;
+  EXPECT_TRUE(has(message, "on_cuda"));
 }
 
 }  // namespace

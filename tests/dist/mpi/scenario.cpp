@@ -9,6 +9,8 @@
 #include <fstream>
 #include <functional>
 #include <iostream>
+#include <map>
+#include <string>
 #include <thread>
 
 #include "tern/dist/world.h"
@@ -47,71 +49,79 @@ void disagree(Communicator& group, std::ostream& words) {
   }
 }
 
+const std::map<std::string, Scenario> kScenarios = {
+    {"fine", together},
+    // rank 1 does not join
+    {"late",
+     [](Communicator& group) {
+       together(group);
+       Tensor x = ones({4});
+       if (group.rank() == 1) sleep_seconds(2.5);
+       group.all_reduce(x, ReduceOp::kMax);
+     }},
+    {"late-message",
+     [](Communicator& group) {
+       Tensor x = ones({4});
+       if (group.rank() == 0) group.receive(x, 1);
+       if (group.rank() != 0) sleep_seconds(2.5);
+       together(group);
+     }},
+    {"late-async",
+     [](Communicator& group) {
+       Tensor x = ones({100'000}), y = ones({5});
+       if (group.rank() == 1) sleep_seconds(2.5);
+       Work first = group.all_reduce_async(x), second = group.broadcast_async(y);
+       second.wait();
+     }},
+    {"message",
+     [](Communicator& group) {
+       Tensor x = ones({4}), y = ones({5});
+       if (group.rank() == 0) group.send(x, 2);
+       if (group.rank() == 2) group.receive(y, 0);
+     }},
+    // length mismatch without check mode
+    {"length",
+     [](Communicator& group) {
+       Tensor x = ones({4}), y = ones({5});
+       group.all_reduce(group.rank() == 2 ? y : x);
+     }},
+    {"killed",
+     [](Communicator& group) {
+       together(group);
+       if (group.rank() == 1) std::raise(SIGKILL);
+       together(group);
+     }},
+    {"error",
+     [](Communicator& group) {
+       together(group);
+       if (group.rank() == 1) fail("the disk is full");
+       together(group);
+     }},
+    // stopped like a process in a debugger or on a hanging machine
+    {"stopped",
+     [](Communicator& group) {
+       together(group);
+       if (group.rank() == 0) std::raise(SIGSTOP);
+       together(group);
+     }},
+    // ranks of one machine listen only on the loopback
+    {"listens",
+     [](Communicator& group) {
+       int stores = 0;
+       for (const Listening& listening : listening_sockets()) {
+         if (listening.address != "127.0.0.1") continue;  // a socket of MPI
+         const RawConnection raw(listening.port);
+         raw.say(framed(hello_of({1, group.size(), "mpi"})));
+         stores += raw.hear().find(tcp::kMagic) != std::string::npos;
+       }
+       TERN_CHECK(stores == (group.rank() == 0 ? 1 : 0), "rank ", group.rank(), " serves ", stores, " stores there");
+       together(group);
+     }},
+};
+
 Scenario find(const std::string& name) {
-  if (name == "fine") return together;
-  if (name == "late")  // rank 1 does not join
-    return [](Communicator& group) {
-      together(group);
-      Tensor x = ones({4});
-      if (group.rank() == 1) sleep_seconds(2.5);
-      group.all_reduce(x, ReduceOp::kMax);
-    };
-  if (name == "late-message")
-    return [](Communicator& group) {
-      Tensor x = ones({4});
-      if (group.rank() == 0) group.receive(x, 1);
-      if (group.rank() != 0) sleep_seconds(2.5);
-      together(group);
-    };
-  if (name == "late-async")
-    return [](Communicator& group) {
-      Tensor x = ones({100'000}), y = ones({5});
-      if (group.rank() == 1) sleep_seconds(2.5);
-      Work first = group.all_reduce_async(x), second = group.broadcast_async(y);
-      second.wait();
-    };
-  if (name == "message")
-    return [](Communicator& group) {
-      Tensor x = ones({4}), y = ones({5});
-      if (group.rank() == 0) group.send(x, 2);
-      if (group.rank() == 2) group.receive(y, 0);
-    };
-  if (name == "length")  // length mismatch without check mode
-    return [](Communicator& group) {
-      Tensor x = ones({4}), y = ones({5});
-      group.all_reduce(group.rank() == 2 ? y : x);
-    };
-  if (name == "killed")
-    return [](Communicator& group) {
-      together(group);
-      if (group.rank() == 1) std::raise(SIGKILL);
-      together(group);
-    };
-  if (name == "error")
-    return [](Communicator& group) {
-      together(group);
-      if (group.rank() == 1) fail("the disk is full");
-      together(group);
-    };
-  if (name == "stopped")  // stopped like a process in a debugger or on a hanging machine
-    return [](Communicator& group) {
-      together(group);
-      if (group.rank() == 0) std::raise(SIGSTOP);
-      together(group);
-    };
-  if (name == "listens")  // ranks of one machine listen only on the loopback
-    return [](Communicator& group) {
-      int stores = 0;
-      for (const Listening& listening : listening_sockets()) {
-        if (listening.address != "127.0.0.1") continue;  // a socket of MPI
-        const RawConnection raw(listening.port);
-        raw.say(framed(hello_of({1, group.size(), "mpi"})));
-        stores += raw.hear().find(tcp::kMagic) != std::string::npos;
-      }
-      TERN_CHECK(stores == (group.rank() == 0 ? 1 : 0), "rank ", group.rank(), " serves ", stores, " stores there");
-      together(group);
-    };
-  return nullptr;
+  const auto found = kScenarios.find(name);
+  return found == kScenarios.end() ? nullptr : found->second;
 }
 
 /// Waits a few seconds until every rank has written something; a rank may be killed or stopped.

@@ -76,8 +76,8 @@ TEST_P(StandinGemmErrors, EveryCallMayFail) {
     const size_t before = standin::live_cublaslt_objects();
     standin::fail_call(name, n, CUBLAS_STATUS_INTERNAL_ERROR);
     const std::string message = error_of([&] { p.run(); });
-    EXPECT_TRUE(contains(message, std::string(name).substr(8))) << message;
-    EXPECT_TRUE(contains(message, "CUBLAS_STATUS_INTERNAL_ERROR")) << message;
+    EXPECT_TRUE(has(message, std::string(name).substr(8)));
+    EXPECT_TRUE(has(message, "CUBLAS_STATUS_INTERNAL_ERROR"));
     standin::clear_faults();
     const bool made = std::string(name) == "cublasLtMatmul";  // the plan is then complete and is kept
     EXPECT_EQ(standin::live_cublaslt_objects() - before, made ? 4u : std::string(name) == "cublasLtMatmulDescCreate");
@@ -90,8 +90,7 @@ TEST_P(StandinGemmErrors, NoAlgorithm) {
   Product p(float32, 4, 7, 6);
   standin::fail_call("cublasLtMatmulAlgoGetHeuristic", 1, CUBLAS_STATUS_NOT_SUPPORTED);
   const std::string message = error_of([&] { p.run(); });
-  EXPECT_TRUE(contains(message, "has no algorithm for a product of float32 matrices to float32, m 7, n 4, k 6"))
-      << message;
+  EXPECT_TRUE(has(message, "has no algorithm for a product of float32 matrices to float32, m 7, n 4, k 6"));
 }
 
 TEST_P(StandinGemmErrors, WithoutTheEpilogueTheBiasIsThereBefore) {
@@ -140,40 +139,40 @@ TEST_P(StandinGemmErrors, DISABLED_MultipliesOnALostDevice) {
 
 TEST_P(StandinGemmErrors, ALostDeviceIsSaidToBeLost) {
   const std::string text = output_of("", "StandinGemmErrors.DISABLED_MultipliesOnALostDevice/*");
-  EXPECT_TRUE(contains(text, "[  PASSED  ] 1 test")) << text;
-  EXPECT_TRUE(contains(text, "error: cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED for a product of float32")) << text;
-  EXPECT_TRUE(contains(text, "cudaErrorLaunchFailure")) << text;
+  EXPECT_TRUE(has(text, "[  PASSED  ] 1 test"));
+  EXPECT_TRUE(has(text, "error: cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED for a product of float32"));
+  EXPECT_TRUE(has(text, "cudaErrorLaunchFailure"));
 }
 
 TEST_P(StandinGemmErrors, HostMemoryIsFound) {  // a is the library's B
   const std::string text = output_of("", "StandinGemmErrors.DISABLED_MultipliesHostMemory/*");
-  EXPECT_TRUE(contains(text, "cublasLtMatmul: B: 96 bytes are not device memory")) << text;
+  EXPECT_TRUE(has(text, "cublasLtMatmul: B: 96 bytes are not device memory"));
 }
 
 TEST_P(StandinGemmErrors, TheLibraryIsMissing) {
   const std::string text =
       output_of("TERN_CUBLASLT=/nowhere/libcublasLt.so.13", "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct");
-  EXPECT_TRUE(contains(text, "library: cuBLASLt (not found)")) << text;
-  EXPECT_TRUE(contains(text,
-                       "error: cuBLASLt is needed for matrix products on CUDA and was not found "
-                       "(/nowhere/libcublasLt.so.13: cannot open shared object file"))
+  EXPECT_TRUE(has(text, "library: cuBLASLt (not found)"));
+  EXPECT_TRUE(has(text,
+                  "error: cuBLASLt is needed for matrix products on CUDA and was not found "
+                  "(/nowhere/libcublasLt.so.13: cannot open shared object file"))
       << text;
-  EXPECT_TRUE(contains(text, "or use --device cpu")) << text;
+  EXPECT_TRUE(has(text, "or use --device cpu"));
   const std::string other = output_of("TERN_CUBLASLT=libm.so.6", "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct");
-  EXPECT_TRUE(contains(other, "undefined symbol: cublasLtGetVersion")) << other;
+  EXPECT_TRUE(has(other, "undefined symbol: cublasLtGetVersion"));
 }
 
 TEST_P(StandinGemmErrors, NoDeviceAndNoDriver) {
   for (const char* environment : {"TERN_STANDIN_DEVICES=0", "TERN_STANDIN_STATE=no-driver"}) {
     const std::string text = output_of(environment, "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct");
-    EXPECT_TRUE(contains(text, "error: cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED on CUDA device 0")) << text;
+    EXPECT_TRUE(has(text, "error: cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED on CUDA device 0"));
   }
 }
 
 TEST_P(StandinGemmErrors, NamesTheLibrary) {
   EXPECT_EQ(std::string(cuda::gemm_library(target().stream())), "cuBLASLt " + cuda::cublaslt_info().version);
   EXPECT_TRUE(cuda::cublaslt_info().found);
-  EXPECT_TRUE(contains(cuda::cublaslt_info().path, "libtern_standin")) << cuda::cublaslt_info().path;
+  EXPECT_TRUE(has(cuda::cublaslt_info().path, "libtern_standin")) << cuda::cublaslt_info().path;
 }
 
 TEST(SharedLibrary, SaysWhatWasTried) {
@@ -185,20 +184,20 @@ TEST(SharedLibrary, SaysWhatWasTried) {
                                "cuNothingGetVersion",
                                [](void*) { return std::string("?"); }});
   EXPECT_FALSE(missing.info().found);
-  EXPECT_TRUE(contains(missing.info().reason, "libcunothing.so.3: cannot open")) << missing.info().reason;
+  EXPECT_TRUE(has(missing.info().reason, "libcunothing.so.3: cannot open"));
   const std::string message = error_of([&] { missing.function<void()>("cuNothing"); });
-  EXPECT_TRUE(contains(message, "cuNothing is needed for nothing")) << message;
-  EXPECT_TRUE(contains(message, "package cunothing")) << message;
+  EXPECT_TRUE(has(message, "cuNothing is needed for nothing"));
+  EXPECT_TRUE(has(message, "package cunothing"));
 
   cuda::SharedLibrary math({"libm", "mathematics", {"libm.so.6"}, "libc6", "TERN_LIBM", "fdim", [](void*) {
                               return cuda::dotted_version(130102);
                             }});
   EXPECT_TRUE(math.info().found);
   EXPECT_EQ(math.info().version, "13.1.2");
-  EXPECT_TRUE(contains(math.info().path, "libm.so.6")) << math.info().path;
+  EXPECT_TRUE(has(math.info().path, "libm.so.6"));
   EXPECT_EQ(math.function<double(double)>("cos")(0), 1);
   const std::string old = error_of([&] { math.function<void()>("cosinus"); });
-  EXPECT_TRUE(contains(old, "libm 13.1.2") && contains(old, "has no function cosinus")) << old;
+  EXPECT_TRUE(has(old, "libm 13.1.2") && has(old, "has no function cosinus"));
 }
 
 // ---- settings ----------------------------------------------------------------------------------------------------
@@ -272,7 +271,7 @@ TEST_P(StandinGemmErrors, EveryStepOfTheTimingMayFail) {
     const size_t objects = standin::live_cublaslt_objects();
     standin::fail_call(name, 1, cudaErrorUnknown);
     const std::string message = error_of([&] { p.run(); });
-    EXPECT_TRUE(contains(message, name)) << message;
+    EXPECT_TRUE(has(message, name));
     EXPECT_EQ(standin::live_cublaslt_objects(), objects);
     standin::clear_faults();
   }
@@ -311,7 +310,7 @@ TEST_P(StandinGemmErrors, ChoicesCanBeKept) {
   p.run();
   EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kGeneral);
   p.expect(0);
-  EXPECT_TRUE(contains(cuda::gemm_choices(), other.substr(other.find('\n') + 1)));
+  EXPECT_TRUE(has(cuda::gemm_choices(), other.substr(other.find('\n') + 1)));
   cuda::restore_gemm_choices("");
 
   // An algorithm that the library no longer accepts is not used.
@@ -329,7 +328,7 @@ TEST_P(StandinGemmErrors, ChoicesCanBeKept) {
        {std::string("rubbish"), "gemm choices, cuBLASLt 9.9.9\n" + choices.substr(first.size()), first + "1 2 3\n",
         first + "x\n", with_number(choices, 4, "ten"), choices.substr(0, choices.size() - 1) + " 7\n"}) {
     const std::string message = error_of([&] { cuda::restore_gemm_choices(text); });
-    EXPECT_TRUE(contains(message, "the recorded choices of matrix algorithms")) << message;
+    EXPECT_TRUE(has(message, "the recorded choices of matrix algorithms"));
   }
   EXPECT_EQ(cuda::gemm_choices(), kept);
 }
@@ -414,7 +413,7 @@ TEST_P(StandinGemmErrors, RejectsWhatTheLibraryRejects) {
   // The leading dimension of op(A) instead of A's.
   raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_LD, int64_t{5});
   EXPECT_EQ(raw.heuristic(), CUBLAS_STATUS_INVALID_VALUE);
-  EXPECT_TRUE(contains(standin::cublaslt_message(), "the leading dimension of B is 5, expected at least 6"))
+  EXPECT_TRUE(has(standin::cublaslt_message(), "the leading dimension of B is 5, expected at least 6"))
       << standin::cublaslt_message();
   raw.set(raw.b, CUBLASLT_MATRIX_LAYOUT_LD, int64_t{6});
   // A transposition that does not fit the shapes, a different batch count, an epilogue without its pointer.

@@ -146,7 +146,7 @@ TEST_P(StandinCudnn, AutotuneTimesOnceAndKeepsWhatItFound) {
   expect_within(t);
   const std::string kept = cuda::attention_choices();
   EXPECT_TRUE(kept.starts_with(header())) << kept;
-  EXPECT_TRUE(contains(kept, choice(c, false, true)) || contains(kept, choice(c, false, false)));
+  EXPECT_TRUE(has(kept, choice(c, false, true)) || has(kept, choice(c, false, false)));
   EXPECT_LE(executions_of(t), 2u);
   cuda::set_attention_autotune(false);
   EXPECT_EQ(cuda::attention_choices(), kept);
@@ -170,8 +170,8 @@ TEST_P(StandinCudnn, EveryCallMayFail) {
     Trial t(c);
     standin::fail_call(name, n, CUDNN_STATUS_INTERNAL_ERROR);
     const std::string message = error_of([&] { t.run(); });
-    EXPECT_TRUE(contains(message, std::string(name).substr(5))) << message;
-    EXPECT_TRUE(contains(message, "CUDNN_STATUS_INTERNAL_ERROR: injected")) << message;
+    EXPECT_TRUE(has(message, std::string(name).substr(5)));
+    EXPECT_TRUE(has(message, "CUDNN_STATUS_INTERNAL_ERROR: injected"));
     standin::clear_faults();
     EXPECT_EQ(executions_of(t), 2u);  // the next call works
   }
@@ -189,7 +189,7 @@ TEST_P(StandinCudnn, WrongDescriptorsAreFound) {
   EXPECT_EQ(set(CUDNN_ATTR_MATMUL_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1), CUDNN_STATUS_BAD_PARAM);
   EXPECT_EQ(set(CUDNN_ATTR_TENSOR_RAGGED_OFFSET_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR, 1), CUDNN_STATUS_BAD_PARAM);
   EXPECT_EQ(cudnnBackendFinalize(tensor), CUDNN_STATUS_BAD_PARAM);
-  EXPECT_TRUE(contains(standin::cudnn_message(), "is not set")) << standin::cudnn_message();
+  EXPECT_TRUE(has(standin::cudnn_message(), "is not set")) << standin::cudnn_message();
   EXPECT_EQ(cudnnBackendSetAttribute(&tensor, CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, &one),
             CUDNN_STATUS_BAD_PARAM);
   EXPECT_EQ(cudnnBackendDestroyDescriptor(tensor), CUDNN_STATUS_SUCCESS);
@@ -200,7 +200,7 @@ TEST_P(StandinCudnn, DamagedChoicesAreErrors) {
   const std::string kept = cuda::attention_choices();
   for (const std::string& text : {std::string("attention choices, cuDNN 1.2.3\n"), header() + "1 2 3\n",
                                   header() + "9 0 132 0 1 1 1 8 4 0 2\n", header() + "9 0 132 0 1 1 1 8 4 0 1 7\n"})
-    EXPECT_TRUE(contains(error_of([&] { cuda::restore_attention_choices(text); }), "the recorded choices of attention"))
+    EXPECT_TRUE(has(error_of([&] { cuda::restore_attention_choices(text); }), "the recorded choices of attention"))
         << text;
   EXPECT_EQ(cuda::attention_choices(), kept);
 }
@@ -216,9 +216,9 @@ TEST_P(StandinCudnn, DISABLED_AutotunesWithoutTheLibrary) {
 TEST_P(StandinCudnn, WithoutTheLibraryTernsKernelsAreUsed) {
   const std::string text =
       output_of("TERN_CUDNN=/nowhere/libcudnn.so.9", "StandinCudnn.DISABLED_AutotunesWithoutTheLibrary/*");
-  EXPECT_TRUE(contains(text, "[  PASSED  ] 1 test")) << text;
-  EXPECT_TRUE(contains(text, "choices: ''")) << text;
-  EXPECT_TRUE(contains(text, "reason: /nowhere/libcudnn.so.9: cannot open")) << text;
+  EXPECT_TRUE(has(text, "[  PASSED  ] 1 test"));
+  EXPECT_TRUE(has(text, "choices: ''"));
+  EXPECT_TRUE(has(text, "reason: /nowhere/libcudnn.so.9: cannot open"));
 }
 
 }  // namespace

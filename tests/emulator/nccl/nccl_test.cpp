@@ -167,7 +167,7 @@ TEST_F(Nccl, Messages) {
   nccl_ok(ncclSend(a, 2, ncclFloat, 1, comms[0], s[0]));
   nccl_ok(ncclRecv(b, 1, ncclFloat, 0, comms[1], s[1]));
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
-  EXPECT_TRUE(contains(device_error(), "rank 0 sends another count")) << device_error();
+  EXPECT_TRUE(has(device_error(), "rank 0 sends another count"));
   for (ncclComm_t comm : comms) nccl_ok(ncclCommDestroy(comm));
 }
 
@@ -201,7 +201,7 @@ TEST_F(Nccl, RanksThatDisagreeAreAnError) {
   nccl_ok(ncclAllReduce(x, x, 4, ncclFloat, ncclSum, comms[0], s));
   nccl_ok(ncclAllReduce(y, y, 3, ncclFloat, ncclSum, comms[1], t));
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
-  EXPECT_TRUE(contains(device_error(), "ncclAllReduce: rank 1 calls another collective")) << device_error();
+  EXPECT_TRUE(has(device_error(), "ncclAllReduce: rank 1 calls another collective"));
   for (ncclComm_t comm : comms) nccl_ok(ncclCommDestroy(comm));
 }
 
@@ -251,7 +251,7 @@ TEST_F(Nccl, ArgumentsAreChecked) {
   ok(cudaDeviceSynchronize());
   nccl_ok(ncclAllReduce(x, x, 5, ncclFloat, ncclSum, comm, nullptr));  // one element more than allocated
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorIllegalAddress);
-  EXPECT_TRUE(contains(device_error(), "ncclAllReduce: data: 20 bytes")) << device_error();
+  EXPECT_TRUE(has(device_error(), "ncclAllReduce: data: 20 bytes"));
   nccl_ok(ncclCommDestroy(comm));
 }
 

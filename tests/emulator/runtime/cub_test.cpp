@@ -89,7 +89,7 @@ TEST_F(Cub, ALaunchThatFailsIsAnError) {
   Pairs pairs(5, new_stream());
   fail_call("cudaLaunchKernel", 1, cudaErrorLaunchOutOfResources);
   const std::string message = error_of([&] { pairs.sort(); });
-  EXPECT_TRUE(contains(message, "sort_pairs")) << message;
+  EXPECT_TRUE(has(message, "sort_pairs"));
   EXPECT_EQ(pairs.values(pairs.sort()), kReversed);
 }
 
@@ -98,8 +98,8 @@ TEST_F(Cub, MemoryThatIsNotThereIsADeviceError) {
   ok(cudaFree(pairs.buffers.values[1]));
   pairs.sort();
   EXPECT_EQ(cudaStreamSynchronize(pairs.stream), cudaErrorIllegalAddress);
-  EXPECT_TRUE(contains(device_error(), "kernel sort_pairs")) << device_error();
-  EXPECT_TRUE(contains(device_error(), "the freed allocation")) << device_error();
+  EXPECT_TRUE(has(device_error(), "kernel sort_pairs"));
+  EXPECT_TRUE(has(device_error(), "the freed allocation"));
 }
 
 #ifndef __SANITIZE_ADDRESS__  // AddressSanitizer stops the program at the write
@@ -110,7 +110,7 @@ TEST_F(Cub, AWorkspaceThatIsTooSmallIsADeviceError) {
   pairs.sort();
   ok(cudaStreamSynchronize(pairs.stream));
   cudaFree(pairs.workspace);  // cudaFree checks the bytes after the allocation
-  EXPECT_TRUE(contains(device_error(), "a write past the end")) << device_error();
+  EXPECT_TRUE(has(device_error(), "a write past the end"));
 }
 #endif
 

@@ -41,9 +41,9 @@ TEST_F(Faults, LaunchesFailWithTheirPlace) {
   fail_call("cudaLaunchKernel", 2, cudaErrorLaunchOutOfResources);
   set(nullptr, x, 1);
   const std::string text = error_of([&] { set(nullptr, x, 2); });
-  EXPECT_TRUE(contains(text, "standin_test.h:")) << text;
-  EXPECT_TRUE(contains(text, "grid 1x1x1, block 32x1x1")) << text;
-  EXPECT_TRUE(contains(text, "too many resources requested for launch")) << text;
+  EXPECT_TRUE(has(text, "standin_test.h:"));
+  EXPECT_TRUE(has(text, "grid 1x1x1, block 32x1x1"));
+  EXPECT_TRUE(has(text, "too many resources requested for launch"));
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   EXPECT_EQ(read_one(x, nullptr), 1);
 }
@@ -68,8 +68,8 @@ TEST_F(Faults, AKernelThatBreaksARuleGivesAStickyError) {
   diverging(x);
   EXPECT_EQ(device_error(), "");
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
-  EXPECT_TRUE(contains(device_error(), "kernel diverging (faults_test.cpp:")) << device_error();
-  EXPECT_TRUE(contains(device_error(), "left the kernel")) << device_error();
+  EXPECT_TRUE(has(device_error(), "kernel diverging (faults_test.cpp:"));
+  EXPECT_TRUE(has(device_error(), "left the kernel"));
   // All later calls fail, including launches.
   void* pointer = nullptr;
   EXPECT_EQ(cudaMalloc(&pointer, 4), cudaErrorLaunchFailure);
@@ -77,7 +77,7 @@ TEST_F(Faults, AKernelThatBreaksARuleGivesAStickyError) {
   EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);
   EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);
   const std::string text = error_of([&] { set(s, x, 1); });
-  EXPECT_TRUE(contains(text, "unspecified launch failure")) << text;
+  EXPECT_TRUE(has(text, "unspecified launch failure"));
 
   ok(cudaDeviceReset());
   EXPECT_EQ(device_error(), "");
@@ -126,7 +126,7 @@ TEST_F(Faults, NoDevice) {
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorNoDevice);
   EXPECT_EQ(count, 0);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorNoDevice);
-  EXPECT_TRUE(contains(error_of([] { set(nullptr, nullptr, 1); }), "no CUDA-capable device"));
+  EXPECT_TRUE(has(error_of([] { set(nullptr, nullptr, 1); }), "no CUDA-capable device"));
 }
 
 TEST_F(Faults, DeviceBusy) {
@@ -174,7 +174,7 @@ TEST_F(Faults, DevicesAreAsConfigured) {
   const cudaStream_t first = new_stream();
   ok(cudaSetDevice(1));
   float* x = device_array(1);
-  EXPECT_TRUE(contains(error_of([&] { set(first, x, 1); }), "invalid resource handle"));
+  EXPECT_TRUE(has(error_of([&] { set(first, x, 1); }), "invalid resource handle"));
 }
 
 // --- the environment ---

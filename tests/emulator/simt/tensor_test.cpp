@@ -101,7 +101,7 @@ __global__ void half_mma_kernel() {
 TEST(EmulatorTensor, MmaNeedsTheWholeWarp) {
   for_each_schedule([] {
     const std::string message = error_of([] { launch(half_mma_kernel, 1, 32, 0, kCuda); });
-    EXPECT_TRUE(contains(message, "lacks lanes that left the kernel, " + place(kHalfMmaLine))) << message;
+    EXPECT_TRUE(has(message, "lacks lanes that left the kernel, " + place(kHalfMmaLine)));
   });
 }
 
@@ -156,9 +156,9 @@ __global__ void ldmatrix_address_kernel(const uint16_t* global, int shift) {
 TEST(EmulatorTensor, LdmatrixChecksItsAddresses) {
   alignas(16) uint16_t global[8] = {};
   launch(ldmatrix_address_kernel, 1, 32, 0, kCuda, nullptr, 8);
-  EXPECT_TRUE(contains(error_of([] { launch(ldmatrix_address_kernel, 1, 32, 0, kCuda, nullptr, 4); }), "misaligned"));
-  EXPECT_TRUE(contains(error_of([&] { launch(ldmatrix_address_kernel, 1, 32, 0, kCuda, global, 0); }),
-                       "outside shared memory"));
+  EXPECT_TRUE(has(error_of([] { launch(ldmatrix_address_kernel, 1, 32, 0, kCuda, nullptr, 4); }), "misaligned"));
+  EXPECT_TRUE(
+      has(error_of([&] { launch(ldmatrix_address_kernel, 1, 32, 0, kCuda, global, 0); }), "outside shared memory"));
 }
 
 /// c[16, 8] = a[16, 32] b[32, 8] as in matrix kernels: a is loaded by ldmatrix, row-major b by its transposed form.
@@ -283,9 +283,9 @@ TEST(EmulatorTensor, AsyncCopyChecksItsAddresses) {
     return error_of([&] { launch(copy_address_kernel, 1, 1, 0, kCuda, in, to, from, swap); });
   };
   launch(copy_address_kernel, 1, 1, 0, kCuda, in, 4, 4, false);
-  EXPECT_TRUE(contains(message(1, 0, false), "misaligned"));
-  EXPECT_TRUE(contains(message(0, 2, false), "misaligned"));
-  EXPECT_TRUE(contains(message(0, 0, true), "outside shared memory"));
+  EXPECT_TRUE(has(message(1, 0, false), "misaligned"));
+  EXPECT_TRUE(has(message(0, 2, false), "misaligned"));
+  EXPECT_TRUE(has(message(0, 0, true), "outside shared memory"));
 }
 
 // --- vectors and conversions ---
@@ -453,7 +453,7 @@ TEST(EmulatorTensor, BlockReductionChecksTheBlock) {
   for (dim3 block : {dim3(64), dim3(160), dim3(64, 2)}) {
     const std::string message =
         error_of([&] { launch(reduce_kernel<128, float>, 1, block, 0, kCuda, in.data(), out.data()); });
-    EXPECT_TRUE(contains(message, "another number of threads than kThreads, " + place(kReduceLine))) << message;
+    EXPECT_TRUE(has(message, "another number of threads than kThreads, " + place(kReduceLine)));
   }
 }
 

@@ -255,26 +255,26 @@ TEST(EmulatorWarp, MisuseIsAnErrorThatNamesThePlace) {
   for_each_schedule([] {
     std::vector<float> out(32);
     std::string message = error_of([&] { launch(two_places_kernel, 1, 32, 0, kCuda, out.data()); });
-    EXPECT_TRUE(contains(message, "different warp operations")) << message;
-    EXPECT_TRUE(contains(message, place(kTwoPlacesLine))) << message;
-    EXPECT_TRUE(contains(message, place(kTwoPlacesLine + 2))) << message;
+    EXPECT_TRUE(has(message, "different warp operations"));
+    EXPECT_TRUE(has(message, place(kTwoPlacesLine)));
+    EXPECT_TRUE(has(message, place(kTwoPlacesLine + 2)));
 
     message = error_of([&] { launch(half_warp_kernel, 1, 32, 0, kCuda, out.data()); });
-    EXPECT_TRUE(contains(message, "deadlock")) << message;
-    EXPECT_TRUE(contains(message, "16 threads wait at the warp operation, " + place(kHalfLine))) << message;
-    EXPECT_TRUE(contains(message, "16 threads wait at the barrier, " + place(kHalfLine + 1))) << message;
+    EXPECT_TRUE(has(message, "deadlock"));
+    EXPECT_TRUE(has(message, "16 threads wait at the warp operation, " + place(kHalfLine)));
+    EXPECT_TRUE(has(message, "16 threads wait at the barrier, " + place(kHalfLine + 1)));
 
     message = error_of([&] { launch(outside_mask_kernel, 1, 32, 0, kCuda, out.data()); });
-    EXPECT_TRUE(contains(message, "not in its mask, " + place(kOutsideLine))) << message;
+    EXPECT_TRUE(has(message, "not in its mask, " + place(kOutsideLine)));
 
     std::vector<int> votes(16);
     message = error_of([&] { launch(two_masks_kernel, 1, 16, 0, kCuda, votes.data()); });
-    EXPECT_TRUE(contains(message, "different warp operations") || contains(message, "not in its mask")) << message;
-    EXPECT_TRUE(contains(message, place(kMasksLine))) << message;
+    EXPECT_TRUE(has(message, "different warp operations") || has(message, "not in its mask"));
+    EXPECT_TRUE(has(message, place(kMasksLine)));
 
     for (int width : {0, 3, 64}) {
       message = error_of([&] { launch(width_kernel, 1, 32, 0, kCuda, out.data(), width); });
-      EXPECT_TRUE(contains(message, "power of two")) << message;
+      EXPECT_TRUE(has(message, "power of two"));
     }
   });
 }

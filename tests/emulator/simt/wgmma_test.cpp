@@ -243,7 +243,7 @@ TEST(EmulatorWgmma, MistakesAreErrors) {
     for (const float x : out) EXPECT_EQ(x, 2 * 32 * 16);
     for (const auto& [mistake, message] : cases) {
       const std::string said = run_mistaken(mistake, out);
-      EXPECT_TRUE(contains(said, message)) << message << ": " << said;
+      EXPECT_TRUE(has(said, message)) << message << ": " << said;
     }
     for (const Mistake mistake : {Mistake::kSumsRead, Mistake::kWaitTooWeak}) {
       EXPECT_EQ(run_mistaken(mistake, out), "");
@@ -273,7 +273,7 @@ TEST(EmulatorWgmma, OtherDevicesLackIt) {
   std::vector<float> out;
   const std::string message = run_mistaken(Mistake::kNone, out);
   simt::set_compute_capability(90);
-  EXPECT_TRUE(contains(message, "wgmma on a device of compute capability 8.0")) << message;
+  EXPECT_TRUE(has(message, "wgmma on a device of compute capability 8.0"));
 }
 
 TEST(EmulatorWgmma, AWarpgroupIsWhole) {
@@ -281,7 +281,7 @@ TEST(EmulatorWgmma, AWarpgroupIsWhole) {
   std::vector<float> out(96);
   const std::string message = error_of(
       [&] { launch(mistaken_kernel<BFloat16>, 1, 96, 64 * 128, kCuda, ones.data(), out.data(), Mistake::kNone); });
-  EXPECT_TRUE(contains(message, "a warpgroup that lacks warps")) << message;
+  EXPECT_TRUE(has(message, "a warpgroup that lacks warps"));
 }
 
 }  // namespace
