@@ -14,7 +14,7 @@ class Model : public nn::Module {
   using Module::Module;
   /// The names of the outputs, in their order.
   virtual const std::vector<std::string>& labels() const = 0;
-  /// The content of config.json, for weights stored in the model's dtype.
+  /// The content of config.json, with the end of its last line, for weights stored in the model's dtype.
   virtual std::string config_json() const = 0;
   /// A JSON object: what run.json says of the configuration and a resumed run must have as well.
   virtual std::string record() const = 0;

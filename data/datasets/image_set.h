@@ -24,7 +24,7 @@ struct ImageSet : LabelledSet {
   std::string content_hash() const;
 };
 
-/// The sets that load_images finds by name.
+/// The sets that load_images finds by name. Without --data the program takes the first that is embedded or found.
 const std::vector<NamedSet<ImageSet>>& named_image_sets();
 
 /// Loads `source`:

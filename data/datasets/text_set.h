@@ -28,7 +28,7 @@ struct TextSet : LabelledSet {
   std::string content_hash() const;
 };
 
-/// The sets that load_text finds by name.
+/// The sets that load_text finds by name. Without --data the program takes the first that is embedded or found.
 const std::vector<NamedSet<TextSet>>& named_text_sets();
 
 /// Loads `source`:

@@ -94,8 +94,8 @@ struct TrainArguments : ModelOptions {
                       Bounds{0, 0x1.fffffffffffffp-1});  // the number before 1
   std::optional<double> dropout =
       option(&Self::dropout, std::nullopt, "--dropout",
-             "everywhere; default: the model's, except for distilbert from scratch 0.5, and 0.3 from 4 MB of text "
-             "on",
+             "everywhere; default: the model's, except for small models of texts from scratch 0.5, and 0.3 from 4 MB "
+             "of text on",
              Bounds{0, 1});
   std::string dtype =
       option(&Self::dtype, "auto", "--dtype",

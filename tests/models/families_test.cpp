@@ -35,7 +35,7 @@ struct BagConfig {
   void set_dropout(double p) { dropout_p = p; }
 };
 
-/// Logits of a text are those of the mean of its words.
+/// Logits of a text are those of the mean of its words, padding left out.
 class Bag final : public SequenceClassifier {
  public:
   Bag(const nn::Scope& s, const BagConfig& config)
@@ -59,17 +59,21 @@ class Bag final : public SequenceClassifier {
   }
 
   Tensor forward(const EncoderInput& input) const override {
-    const Tensor x = word_.forward(input.tokens);
+    const Tensor x = word_.forward(input.tokens), &mask = input.layout.key_mask;
+    const Tensor weight = (mask.defined() ? mask.to(x.dtype()) : ones({x.size(0)}, {.dtype = x.dtype()})).unsqueeze(1);
     const std::vector<int32_t> offsets = input.layout.offsets.to_vector<int32_t>();
     std::vector<Tensor> means;
-    for (size_t s = 0; s + 1 < offsets.size(); ++s) means.push_back(mean(x.slice(0, offsets[s], offsets[s + 1]), {0}));
+    for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+      const Tensor words = weight.slice(0, offsets[s], offsets[s + 1]);
+      means.push_back(div(sum(mul(x.slice(0, offsets[s], offsets[s + 1]), words), {0}), sum(words)));
+    }
     return head_.forward(stack(means, 0));
   }
   const std::vector<std::string>& labels() const override { return config_.labels; }
   std::string config_json() const override {
     ConfigFields::Json json = {{"model_type", "bag"}, {"vocab_size", config_.vocab_size}, {"width", config_.width}};
     write_labels(json, config_.labels);
-    return json.dump();
+    return json.dump() + "\n";
   }
   std::string record() const override { return "{\"width\": " + std::to_string(config_.width) + "}"; }
   void save_pretrained(const std::string& dir) const override { save_public(*this, names(), dir); }
@@ -145,6 +149,16 @@ TEST_F(Families, TheProgramTrainsEvaluatesAndPredicts) {
   const auto pipeline = TextPipeline::load(run);
   EXPECT_EQ(pipeline.model().labels(), (std::vector<std::string>{"bad", "good"}));
   EXPECT_EQ(dynamic_cast<Bag&>(pipeline.model()).record(), "{\"width\": 32}");
+}
+
+TEST_F(Families, PaddingChangesNothing) {
+  Bag model(nn::Scope({.generator = test::fresh_generator()}), {.width = 5, .labels = {"a", "b"}});
+  const Tensor ids = from_vector(std::vector<int64_t>{3, 1, 4, 9, 7, 7}, {2, 3}),
+               mask = from_vector(std::vector<uint8_t>{1, 1, 1, 1, 0, 0}, {2, 3});
+  EncoderInput packed;
+  packed.tokens = ids.reshape({6}).slice(0, 0, 4);
+  packed.layout = packed_layout({3, 1});
+  EXPECT_EQ(model.forward(encoder_input(ids, mask)).to_vector<float>(), model.forward(packed).to_vector<float>());
 }
 
 TEST_F(Families, AreFoundByTheirFiles) {
