@@ -10,7 +10,8 @@ export TMPDIR=$scratch
 # Pretends that CUDA is installed only where the test puts it.
 sed "s|/usr/local/cuda|$scratch/cuda|g" "$1" >"$house/.ci/run"
 
-for file in "$house/cmake/check_ptx.sh" "$house/cmake/check_includes.sh" "$bin/xz" "$bin/readelf" "$bin/find" "$bin/xargs"; do
+for file in "$house/cmake/check_ptx.sh" "$house/cmake/check_includes.sh" "$bin/xz" "$bin/readelf" "$bin/find" \
+  "$bin/xargs" "$bin/ctest"; do
   stand_in "$file" </dev/null
 done
 stand_in "$house/tern" <<'END'

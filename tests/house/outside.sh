@@ -65,8 +65,8 @@ subdirectory() {
   local name before folder=$build/outside
   # ccache has the objects when the paths relative to this folder are those of the tests' build folder.
   [[ $(dirname "$build") != "$root/build" ]] || folder=$root/build/$(basename "$build")-outside
-  for name in CMAKE_CXX_COMPILER_LAUNCHER TERN_WERROR TERN_CPU_LEVELS TERN_MPI TERN_CURL TERN_ARCHIVES TERN_IMAGES \
-    TERN_EMBEDDED_DATA; do
+  for name in CMAKE_CXX_COMPILER_LAUNCHER TERN_WERROR TERN_FAST_BUILD TERN_CPU_LEVELS TERN_MPI TERN_CURL TERN_ARCHIVES \
+    TERN_IMAGES TERN_EMBEDDED_DATA; do
     options+=("-D$name=$(cached $name)")
   done
   export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
