@@ -1,7 +1,8 @@
 # tern_embed(target file symbol): the bytes of a file inside a library, at no compile cost.
 # The library then defines `std::string_view tern::embedded::<symbol>()`; its users declare that one line:
 #   namespace tern::embedded { std::string_view bert_base_uncased_vocab(); }
-# The file's path is relative to the source root. Without TERN_EMBEDDED_DATA the function throws.
+# The file's path is relative to the source root. Each is compiled alone, so that a test can replace it. Without
+# TERN_EMBEDDED_DATA the function throws.
 
 set(TERN_EMBED_BYTES [=[
 #include <cstddef>

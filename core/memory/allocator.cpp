@@ -69,7 +69,7 @@ detail::Block* CachingAllocator::take_cached(detail::FreeList& list, int64_t byt
 /// Allocates a new segment and cuts it to size; null when memory is exhausted or the limit is reached.
 detail::Block* CachingAllocator::take_new(detail::FreeList& list, int64_t bytes, int64_t segment) {
   if (limit_ > 0 && statistics_.reserved_bytes + segment > limit_) return nullptr;
-  if (source_.overcommits && segment >= kHugePage && segment > source_.available()) return nullptr;
+  if (source_.overcommits && segment >= detail::kHugePage && segment > source_.available()) return nullptr;
   void* pointer = source_.allocate(segment);
   if (!pointer) return nullptr;
   detail::Block* block = nullptr;

@@ -19,11 +19,11 @@ namespace {
 constexpr int64_t kAlignment = 64;
 
 void* allocate_system(int64_t bytes) {
-  const int64_t alignment = bytes >= kHugePage ? kHugePage : kAlignment;
+  const int64_t alignment = bytes >= detail::kHugePage ? detail::kHugePage : kAlignment;
   void* pointer = nullptr;
   if (posix_memalign(&pointer, static_cast<size_t>(alignment), static_cast<size_t>(bytes)) != 0) return nullptr;
   // Only a hint: fewer page faults and TLB misses where huge pages are available.
-  if (bytes >= kHugePage) madvise(pointer, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  if (bytes >= detail::kHugePage) madvise(pointer, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   return pointer;
 }
 

@@ -7,11 +7,10 @@
 #include "tern/core/device/device.h"
 
 namespace tern {
+namespace detail {
 
 /// Bytes of one of the system's huge pages on x86-64.
 inline constexpr int64_t kHugePage = int64_t{2} << 20;
-
-namespace detail {
 
 /// The functions that a CachingAllocator calls, only under its lock and never with a null pointer, except for streams
 /// (null is the device's default stream). None may call the allocator, and only check() may throw. The allocator never
