@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # check_ptx.sh [--update] [--all] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and checks each kernel's
-# PTX and ptxas report; then the attention kernels, or with --all all kernels, for sm_80, sm_100 and sm_120, where they
-# must not spill registers either (--all takes about twice the time; it must pass before a release).
+# PTX and ptxas report; then the attention kernels for sm_80, or with --all all kernels for sm_80, sm_100 and sm_120,
+# where they must not spill registers either (--all takes about twice the time; it must pass before a release).
 # check_ptx.sh --only PATTERN [ROOT]: only the second part, for the files whose names match.
 #
 # Fails if a kernel spills registers, if one that requires 16-byte accesses has none, if ptxas inserts waits between a
@@ -11,12 +11,12 @@
 # NVIDIA's and are left out. Fails without nvcc (CUDA_HOME, PATH or /usr/local/cuda).
 set -euo pipefail
 
-update=0 only="" others_alone=0 others_of=attention
+update=0 only="" others_alone=0 others_of=attention others=80
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --update) update=1 ;;
-    --all) others_of="" ;;
-    --only) only=${2?--only needs a pattern of file names} others_alone=1 && shift ;;
+    --all) others_of="" others="80 100 120" ;;
+    --only) only=${2?--only needs a pattern of file names} others_alone=1 others="80 100 120" && shift ;;
     *) echo "unknown option $1" >&2 && exit 2 ;;
   esac
   shift
@@ -76,8 +76,7 @@ compile() {  # COMMAND: writes the object with its PTX as text, and the ptxas re
 export -f compile
 export BUILD=$build SCRATCH=$scratch
 
-# The other architectures that the kernels are compiled for, by the build or by drivers.
-others="80 100 120"
+# For the other architectures that the kernels are compiled for, by the build or by drivers.
 compile_others() {  # COMMAND: prints the kernels that spill there
   local name target targets=""
   name=$(sed 's|.*/\([a-z_0-9]*\)\.cu -o .*|\1|' <<<"$1")
