@@ -3,16 +3,12 @@
 
 #include "tern/bench/comparison.h"
 
-#include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <filesystem>
+#include <array>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <string>
-#include <vector>
 
 #include "tern/tests/errors.h"
 #include "tern/tests/support/temporary_folder.h"
@@ -147,11 +143,9 @@ TEST_F(Comparison, StartsNewProcessesInEachRoundAndChangesTheOrder) {
   for (const std::string& line : lines_of("asked"))
     if (line.find(" sample ") != std::string::npos) samples.push_back(line.substr(0, 3));
   ASSERT_EQ(samples.size(), 6u * 2 * 6 * 3);  // rounds, rows, turns, sides
-  int places[3] = {0, 0, 0};
+  std::array places = {0, 0, 0};
   for (size_t i = 0; i < 18; ++i) places[i % 3] += samples[i] == "old";
-  EXPECT_EQ(places[0], 2);
-  EXPECT_EQ(places[1], 2);
-  EXPECT_EQ(places[2], 2);
+  EXPECT_EQ(places, (std::array{2, 2, 2}));
 }
 
 TEST_F(Comparison, ComparesProcessorTimeWhenAsked) {
@@ -218,7 +212,7 @@ TEST_F(Comparison, RefusesACopyOfTheProgram) {
   expect_contains(testing::internal::GetCapturedStderr(), {"both programs load /lib/libtern_kernels_v3.so"});
   fs::copy_file(options_.program, folder_ / "copy");
   options_.baseline = folder_ / "copy";
-  EXPECT_NE(error_of([&] { compare(); }).find("is a copy of this program"), std::string::npos);
+  test::expect_error([&] { compare(); }, {"is a copy of this program"});
   options_.baseline = options_.program;
   testing::internal::CaptureStderr();
   EXPECT_EQ(compare(), 0);

@@ -1,17 +1,13 @@
 // Rows registered in one line each, and what a benchmark program does with them.
 
-#include <gtest/gtest.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <string>
-#include <vector>
 
 #include "tern/bench/side.h"
 #include "tern/core/ops/ops.h"
@@ -22,7 +18,6 @@ namespace {
 
 using Json = nlohmann::json;
 using test::expect_contains;
-using test::expect_error;
 
 bool twice = false;
 
@@ -135,15 +130,13 @@ TEST_F(Registration, AProgramMayHaveFurtherOptions) {
 /// The lines of JSON with which serve() answers.
 std::vector<Json> answers(const std::vector<Row>& served, const std::string& input) {
   std::istringstream in(input);
-  std::ostringstream out;
-  std::streambuf* const old_in = std::cin.rdbuf(in.rdbuf());
-  std::streambuf* const old_out = std::cout.rdbuf(out.rdbuf());
+  std::streambuf* const before = std::cin.rdbuf(in.rdbuf());
   std::cin.clear();
+  testing::internal::CaptureStdout();
   serve(served);
-  std::cin.rdbuf(old_in);
-  std::cout.rdbuf(old_out);
+  std::cin.rdbuf(before);
   std::vector<Json> lines;
-  std::istringstream text(out.str());
+  std::istringstream text(testing::internal::GetCapturedStdout());
   for (std::string line; std::getline(text, line);) lines.push_back(Json::parse(line));
   return lines;
 }
@@ -194,7 +187,7 @@ TEST(Samples, MedianOfCallsAndSumOfSteps) {
   const std::vector<Sample> samples = {{2, 0.2, 0}, {1, 0.4, 0}, {4, 0.1, 0}};  // 0.1, 0.4 and 0.025 each
   EXPECT_DOUBLE_EQ(seconds_per_item(samples, false), 0.1);
   EXPECT_DOUBLE_EQ(seconds_per_item(samples, true), 0.7 / 7);
-  expect_error([] { seconds_per_item({}, true); }, {"no samples"});
+  test::expect_error([] { seconds_per_item({}, true); }, {"no samples"});
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 #include <atomic>
 #include <cstdlib>
-#include <random>
 
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/fake_device.h"
@@ -175,6 +174,7 @@ TEST(AllocatorRandom, ServesThreads) {
     const auto mine = static_cast<int64_t>(t);
     int64_t pool = 0;
     for (int64_t i = 0; i < 2000; ++i) {
+      const AllocationTag tag("thread");
       const int64_t words = 1 + (i * 97 + mine) % 9000;
       auto* p = static_cast<int64_t*>(a.allocate(words * 8, stream(mine % 3)));
       p[0] = p[words - 1] = mine;

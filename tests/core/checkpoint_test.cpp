@@ -55,7 +55,7 @@ void expect_same(const Outcome& got, const Outcome& want) {
 }
 
 TEST(CheckpointTest, GivesTheBitsOfAPlainCall) {
-  for (const DType dtype : {float32, bfloat16}) {
+  for (const DType dtype : {float32, bfloat16})
     for (const bool input_has_gradient : {true, false}) {
       Generator generator = fresh_generator(2 * (dtype == bfloat16) + input_has_gradient);
       const Block block(generator);
@@ -79,7 +79,6 @@ TEST(CheckpointTest, GivesTheBitsOfAPlainCall) {
       expect_same(nested, plain);
       EXPECT_LT(nested.kept_bytes, each.kept_bytes);
     }
-  }
 }
 
 TEST(CheckpointTest, AutocastEndsBeforeBackwardAndIsRestored) {

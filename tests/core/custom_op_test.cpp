@@ -2,7 +2,6 @@
 // fails where a gradient is wrong.
 
 #include "tern/core/autograd/function.h"
-#include "tern/tests/core/core_test.h"
 #include "tern/tests/core/rounding.h"
 
 namespace tern::test {
@@ -349,11 +348,8 @@ TEST(Gradcheck, PassesAndFailsWhereItShould) {
   expect_error([&] { gradcheck(cut, x, {.second = true}); }, {"second gradient"});
   EXPECT_NO_THROW(gradcheck(differs, x));
   expect_error([&] { gradcheck(differs, x, {.second = true}); }, {"first gradient of input 0", "create_graph"});
-}
-
-TEST(Gradcheck, FailsOnNaNInTheFunction) {
-  const Tensors x = {tensor({-1, 2}, {.dtype = float64, .requires_grad = true})};
-  expect_error([&] { gradcheck([](const auto& in) { return sqrt(in[0]); }, x); }, {"gradcheck", "nan"});
+  const Tensors negative = {tensor({-1, 2}, {.dtype = float64, .requires_grad = true})};
+  expect_error([&] { gradcheck([](const auto& in) { return sqrt(in[0]); }, negative); }, {"gradcheck", "nan"});
 }
 
 TEST(Gradcheck, ChecksItsInputs) {

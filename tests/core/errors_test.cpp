@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cstring>
-#include <random>
 #include <sstream>
 
 #include "tern/core/autograd/autocast.h"

@@ -1,17 +1,12 @@
 #pragma once
 // Fixtures of tests that read and write files.
 
-#include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <unistd.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <fstream>
-#include <functional>
 #include <optional>
-#include <string>
-#include <vector>
 
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/support/temporary_folder.h"

@@ -7,7 +7,6 @@
 #include <sys/un.h>
 
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/input_file.h"

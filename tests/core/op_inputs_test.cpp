@@ -7,7 +7,6 @@
 #include <map>
 
 #include "tern/tests/core/core_test.h"
-#include "tern/tests/support/seed.h"
 
 namespace tern::test {
 namespace {
@@ -30,7 +29,7 @@ TEST(OpInputs, GiveAResultOrAnError) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   Inputs in(seed, {.hostile = true});
   std::map<std::string, int> results;
-  for (int round = 0; round < 400; ++round) {
+  for (int round = 0; round < 400; ++round)
     for (const auto& [name, call] : calls()) {
       in.begin();
       const Autocast region(cpu, in.one_in(4) ? (in.one_in(2) ? bfloat16 : float16) : float32);
@@ -45,7 +44,6 @@ TEST(OpInputs, GiveAResultOrAnError) {
         ASSERT_GT(std::string(error.what()).size(), 10u) << name << ": " << error.what();
       }
     }
-  }
   for (const auto& [name, call] : calls()) EXPECT_GT(results[name], 0) << name << " never got what it takes";
 }
 

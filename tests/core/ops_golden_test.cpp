@@ -3,6 +3,7 @@
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "tern/core/io/safetensors.h"
 #include "tern/tests/core/core_test.h"
@@ -53,9 +54,7 @@ Tensor run_op(const std::string& op, const Json& params, const Tensors& in) {
 }
 
 double norm_of(const std::vector<double>& values) {
-  double sum = 0;
-  for (double v : values) sum += v * v;
-  return std::sqrt(sum);
+  return std::sqrt(std::inner_product(values.begin(), values.end(), values.begin(), 0.0));
 }
 
 /// The case's results by name: "out" and "d_INPUT".

@@ -2,7 +2,6 @@
 // second derivatives of all ops. The Euclidean norm's values, and its derivatives at zero.
 
 #include <algorithm>
-#include <random>
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/tests/core/core_test.h"

@@ -2,14 +2,14 @@
 
 #include "tern/core/profiler/profiler.h"
 
-#include <filesystem>
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <thread>
 
 #include "tern/core/ops/roofline.h"
 #include "tern/core/profiler/device_profiler.h"
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/support/temporary_folder.h"
 
 namespace tern::test {
 namespace {
@@ -33,14 +33,11 @@ ProfileReport profiled(const std::function<void()>& fn, const ProfilerOptions& o
 /// By the test's clock.
 ProfileReport timed(const std::function<void()>& fn) { return profiled(fn, with_test_clock()); }
 
-/// The trace as a reader sees it; the file is removed.
+/// The trace as a reader sees it.
 Json trace_of(const ProfileReport& report) {
-  const std::string path = (std::filesystem::temp_directory_path() / "tern-profiler-test-trace.json").string() +
-                           std::to_string(reinterpret_cast<uintptr_t>(&report));
-  report.write_trace(path);
-  const Json trace = Json::parse(std::ifstream(path));
-  std::filesystem::remove(path);
-  return trace;
+  const TemporaryFolder folder;
+  report.write_trace(folder / "trace.json");
+  return Json::parse(std::ifstream(folder / "trace.json"));
 }
 
 /// Every event has the fields of the format, and the events of each thread nest. Returns the number of "X" events.
@@ -63,9 +60,7 @@ int check_trace(const Json& trace) {
     ++count;
   }
   for (auto& [thread, list] : spans) {
-    std::sort(list.begin(), list.end(), [](const auto& a, const auto& b) {
-      return a.first != b.first ? a.first < b.first : a.second > b.second;
-    });
+    std::ranges::sort(list, {}, [](const auto& span) { return std::pair(span.first, -span.second); });
     std::vector<int64_t> open;
     for (const auto& [begin, end] : list) {
       while (!open.empty() && open.back() <= begin) open.pop_back();
@@ -259,7 +254,7 @@ TEST(Profiler, MemoryIsBounded) {
       {.max_ranges = 10});
   EXPECT_EQ(report.row("range").calls, 10);
   EXPECT_EQ(report.dropped(), 15);
-  EXPECT_NE(report.table().find("15 further ranges were not recorded"), std::string::npos) << report.table();
+  EXPECT_TRUE(has(report.table(), "15 further ranges were not recorded"));
   EXPECT_EQ(trace_of(report).at("otherData").at("dropped_ranges"), 15);
 }
 
@@ -282,8 +277,7 @@ TEST(Profiler, RooflineShare) {
   EXPECT_NEAR(report.row("by bytes").roofline_share(), 0.25, 1e-12);
   EXPECT_NEAR(report.row("by flops").roofline_share(), 0.5, 1e-12);
   EXPECT_TRUE(std::isnan(report.row("unknown rate").roofline_share()));
-  for (const char* part : {"50.0 %", "1000.0 GFLOP/s float32", "on the CPU the device's time is the CPU's"})
-    EXPECT_NE(report.table().find(part), std::string::npos) << part << "\n" << report.table();
+  expect_contains(report.table(), {"50.0 %", "1000.0 GFLOP/s float32", "on the CPU the device's time is the CPU's"});
 }
 
 TEST(Profiler, MeasuredRatesArePositive) {
@@ -388,7 +382,7 @@ TEST(ProfilerDevice, MarksGiveDeviceTimes) {
   EXPECT_EQ(report.row("fourth").device_seconds, 0);
   const Json trace = trace_of(report);
   EXPECT_EQ(check_trace(trace), 4 + 3);
-  EXPECT_NE(report.table().find("device times from test marks"), std::string::npos);
+  EXPECT_TRUE(has(report.table(), "device times from test marks"));
 }
 
 /// Kernels with names, as CUPTI reports them: each belongs to the innermost range that launched it.
@@ -416,9 +410,9 @@ TEST(ProfilerDevice, KernelsBelongToTheirRange) {
     const ProfileRange outer("outer", RangeKind::kOp);
     const ProfileRange inner("inner", RangeKind::kOp);
   };
-  now_ns = 1000;
-  const ProfileReport report =
-      profiled(ranges, {.device_profiler = std::make_shared<KernelTimes>(), .clock = test_clock});
+  ProfilerOptions options = with_test_clock();
+  options.device_profiler = std::make_shared<KernelTimes>();
+  const ProfileReport report = profiled(ranges, options);
   EXPECT_NEAR(report.row("inner").device_self_seconds, 400e-9, 1e-15);
   EXPECT_NEAR(report.row("outer").device_self_seconds, 50e-9, 1e-15);
   EXPECT_NEAR(report.row("outer").device_seconds, 450e-9, 1e-15);

@@ -1,6 +1,7 @@
 // Random numbers: Philox's published results, generators, masks, and independence of layout, threads and CPU level.
 
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/core/moments.h"
 #include "tern/tests/support/levels.h"
 
 namespace tern::test {
@@ -49,24 +50,6 @@ TEST(Generator, IsTwoIntegers) {
   EXPECT_NE(rand({5}, a).to_vector<double>(), second.to_vector<double>());
 }
 
-struct Moments {
-  double mean = 0, variance = 0, skew = 0, kurtosis = 0;
-};
-Moments moments(const std::vector<double>& values) {
-  Moments m;
-  const double n = static_cast<double>(values.size());
-  for (double v : values) m.mean += v / n;
-  for (double v : values) {
-    const double d = v - m.mean;
-    m.variance += d * d / n;
-    m.skew += d * d * d / n;
-    m.kurtosis += d * d * d * d / n;
-  }
-  m.skew /= std::pow(m.variance, 1.5);
-  m.kurtosis /= m.variance * m.variance;
-  return m;
-}
-
 TEST(Distributions, HaveTheirMoments) {
   Generator g = fresh_generator();
   // Limits are at least six standard errors, which two runs in 10^9 exceed: 0.289 / sqrt(n), 0.0745 / sqrt(n) (uniform)
@@ -75,16 +58,16 @@ TEST(Distributions, HaveTheirMoments) {
   for (DType dtype : {float32, float64}) {
     const std::vector<double> u = rand({n}, g, {.dtype = dtype}).to_vector<double>();
     for (double v : u) ASSERT_TRUE(v >= 0 && v < 1);
-    const Moments uniform = moments(u);
+    const Moments uniform(u);
     EXPECT_NEAR(uniform.mean, 0.5, 0.004);
     EXPECT_NEAR(uniform.variance, 1.0 / 12, 0.001);
-    const Moments normal = moments(randn({n}, g, {.dtype = dtype}).to_vector<double>());
+    const Moments normal(randn({n}, g, {.dtype = dtype}).to_vector<double>());
     EXPECT_NEAR(normal.mean, 0, 0.014);
     EXPECT_NEAR(normal.variance, 1, 0.02);
     EXPECT_NEAR(normal.skew, 0, 0.035);
     EXPECT_NEAR(normal.kurtosis, 3, 0.08);
   }
-  EXPECT_NEAR(moments(randn({n}, g, {.dtype = bfloat16}).to_vector<double>()).variance, 1, 0.02);
+  EXPECT_NEAR(Moments(randn({n}, g, {.dtype = bfloat16}).to_vector<double>()).variance, 1, 0.02);
 }
 
 /// An independent version of dropout's rule over Philox's words, which KnownAnswers checks: a column uses one of the
@@ -100,18 +83,17 @@ bool is_kept(uint64_t seed, uint64_t offset, int64_t row, int64_t column, double
 }
 
 TEST(Dropout, IsTheMaskOfItsKey) {
-  const double p = 0.3;
-  for (const int64_t cols : {1, 7, 8, 33, 300}) {
-    const Tensor x = ones({5, cols});
-    Generator g = fresh_generator(static_cast<uint64_t>(cols));
-    g.set_offset(4);
-    const std::vector<double> y = dropout(x, {.p = p, .generator = &g}).to_vector<double>();
-    for (int64_t r = 0; r < 5; ++r)
-      for (int64_t c = 0; c < cols; ++c)
-        ASSERT_EQ(y[static_cast<size_t>(r * cols + c)],
-                  is_kept(g.seed(), 4, r, c, p) ? static_cast<double>(static_cast<float>(1 / (1 - p))) : 0.0);
-    EXPECT_EQ(g.offset(), 5u);
-  }
+  for (const double p : {0.1, 0.3, 0.5, 0.75})
+    for (const int64_t cols : {1, 7, 8, 33, 300}) {
+      Generator g = fresh_generator(static_cast<uint64_t>(cols));
+      g.set_offset(4);
+      const std::vector<double> y = dropout(ones({5, cols}), {.p = p, .generator = &g}).to_vector<double>();
+      for (int64_t r = 0; r < 5; ++r)
+        for (int64_t c = 0; c < cols; ++c)
+          ASSERT_EQ(y[static_cast<size_t>(r * cols + c)],
+                    is_kept(g.seed(), 4, r, c, p) ? static_cast<double>(static_cast<float>(1 / (1 - p))) : 0.0);
+      EXPECT_EQ(g.offset(), 5u);
+    }
 }
 
 /// Draw `offset` with a base of b is draw offset + b; backward draws the same.

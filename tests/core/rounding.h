@@ -2,8 +2,6 @@
 // Rounding bounds for chains of ops: the exact result and its maximum error, element by element.
 
 #include <algorithm>
-#include <cmath>
-#include <vector>
 
 #include "tern/tests/core/core_test.h"
 

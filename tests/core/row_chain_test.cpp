@@ -3,9 +3,7 @@
 
 #include "tern/core/ops/row_chain.h"
 
-#include <cmath>
 #include <cstdlib>
-#include <random>
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/tests/core/rounding.h"

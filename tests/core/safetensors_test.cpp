@@ -3,7 +3,6 @@
 #include <sys/resource.h>
 
 #include <csignal>
-#include <cstring>
 
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/input_file.h"

@@ -2,11 +2,9 @@
 // in fp64, and the first gradient that the kernel gives. (Every op by itself: ops_gradcheck_test.cpp.)
 
 #include <algorithm>
-#include <cmath>
 #include <numbers>
 
 #include "tern/core/autograd/autocast.h"
-#include "tern/core/autograd/function.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern::test {

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <random>
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/checkpoint.h"

@@ -1,7 +1,6 @@
 // The caching allocator with segments and streams, on a simulated device.
 
 #include <array>
-#include <thread>
 
 #include "tern/core/memory/storage.h"
 #include "tern/tests/core/core_test.h"

@@ -1,6 +1,5 @@
 // Shapes, broadcasting and type promotion; factories, conversions, in-place ops and printing.
 
-#include <algorithm>
 #include <array>
 #include <sstream>
 
@@ -44,7 +43,6 @@ TEST(Factories, BlobsReleaseOnceAndAreNotCopied) {
   }
   EXPECT_EQ(released, 1);
   EXPECT_EQ(memory[5], 10);
-  expect_error([] { from_blob(nullptr, {1}, float32); }, {"null"});
   EXPECT_EQ(from_blob(nullptr, {0, 4}, float32).numel(), 0);
   const auto storage = std::make_shared<Storage>(16, cpu);
   expect_error([&] { from_storage(storage, 1, {4}, {1}, float32); }, {"inside"});
@@ -286,12 +284,6 @@ TEST(Shape, RejectsWhatDoesNotFit) {
   expect_error([] { Shape({2, 3}).wrap(-3); }, {"dimension -3"});
   expect_error([] { Shape({2, 3}).inserted(4, 1); }, {"inserted"});
   expect_error([] { Shape(std::vector<int64_t>(8, 1)).inserted(0, 1); }, {"at most 8"});
-}
-
-TEST(Shape, AllocatingTooMuchIsAnError) {
-  expect_error([] { empty({int64_t{1} << 61}, {.dtype = float64}); }, {"64 bits"});
-  EXPECT_THROW(empty({int64_t{1} << 55}), OutOfMemoryError);
-  EXPECT_THROW(zeros({int64_t{1} << 45}), OutOfMemoryError);
 }
 
 TEST(Broadcast, FollowsNumPy) {

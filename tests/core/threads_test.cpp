@@ -1,9 +1,6 @@
 // Ops while another thread changes the number of threads without end: no workspace is too small, and results have the
 // same bits.
 
-#include <random>
-#include <thread>
-
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/support/levels.h"
 

@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <random>
 
 #include "tern/core/profiler/profiler.h"
 #include "tern/tests/core/core_test.h"

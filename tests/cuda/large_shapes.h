@@ -54,24 +54,6 @@ inline Tensors leaves_of(const Tensors& tensors) {
   return leaves;
 }
 
-/// Every element is equal; NaN is never equal.
-inline void expect_equal(const Tensor& expected, const Tensor& actual, const std::string& what) {
-  ASSERT_EQ(expected.shape(), actual.shape()) << what;
-  ASSERT_EQ(expected.dtype(), actual.dtype()) << what;
-  ASSERT_EQ(actual.device(), kCuda) << what;
-  const Tensor host = actual.detach().to(cpu);
-  if (all(eq(expected, host)).item<bool>()) return;
-  const std::vector<double> a = expected.to_vector<double>(), b = host.to_vector<double>();
-  size_t wrong = 0, first = a.size();
-  for (size_t i = a.size(); i-- > 0;)
-    if (!(a[i] == b[i])) {
-      ++wrong;
-      first = i;
-    }
-  ADD_FAILURE() << what << " " << expected.shape() << ": " << wrong << " of " << a.size() << " differ, first at "
-                << first << ": expected " << a[first] << ", got " << b[first];
-}
-
 /// Every element is within its bound; NaN never is. expected and bound: float64 on the CPU.
 inline void expect_within(const Tensor& expected, const Tensor& bound, const Tensor& actual, const std::string& what) {
   ASSERT_EQ(expected.shape(), actual.shape()) << what;
@@ -94,6 +76,12 @@ inline void expect_within(const Tensor& expected, const Tensor& bound, const Ten
                 << " beyond their bounds, worst at " << worst << ": expected "
                 << expected.reshape({-1}).to_vector<double>()[worst] << ", off by " << e[worst] << ", allowed "
                 << b[worst];
+}
+
+/// Every element is equal; NaN and infinity never are.
+inline void expect_equal(const Tensor& expected, const Tensor& actual, const std::string& what) {
+  ASSERT_EQ(expected.dtype(), actual.dtype()) << what;
+  expect_within(expected.to(float64), zeros(expected.shape(), {.dtype = float64}), actual, what);
 }
 
 /// Every element is within `error` and the rounding to the result's dtype.

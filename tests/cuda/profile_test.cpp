@@ -1,8 +1,5 @@
 // Device times of a training step: events around each op, or CUPTI's kernels on a real device with CUPTI.
 
-#include <unistd.h>
-
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -10,6 +7,7 @@
 #include "tern/core/profiler/device_profiler.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/tests/cuda/small_text.h"
+#include "tern/tests/support/temporary_folder.h"
 
 namespace tern {
 namespace {
@@ -19,13 +17,10 @@ using DeviceProfile = DeviceTest;
 ProfilerOptions on_device() { return {.device = kCuda, .device_profiler = device_profiler(kCuda)}; }
 
 nlohmann::json trace_of(const ProfileReport& report) {
-  const std::string path =
-      (std::filesystem::temp_directory_path() / ("tern-trace-" + std::to_string(getpid()) + ".json")).string();
-  report.write_trace(path);
-  std::ifstream file(path);
-  const nlohmann::json trace = nlohmann::json::parse(file, nullptr, false);
-  std::filesystem::remove(path);
-  return trace;
+  const test::TemporaryFolder folder;
+  report.write_trace(folder / "trace.json");
+  std::ifstream file(folder / "trace.json");
+  return nlohmann::json::parse(file, nullptr, false);
 }
 
 TEST_F(DeviceProfile, ATrainingStepHasDeviceTimes) {

@@ -48,8 +48,7 @@ class ArchiveTest : public FolderTest {
   }
 
   std::string extract_error(const std::vector<Entry>& entries, int64_t max_size = 1000) const {
-    const fs::path path = make_archive(entries);
-    return error_of([&] { extract_archive(path, root() / "out", max_size); });
+    return error_of([&] { extract_archive(make_archive(entries), root() / "out", max_size); });
   }
 };
 

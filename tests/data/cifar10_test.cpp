@@ -3,8 +3,6 @@
 #include "tern/data/datasets/cifar10.h"
 
 #include <algorithm>
-#include <cstdlib>
-#include <random>
 
 #include "tern/data/datasets/image_set.h"
 #include "tern/data/datasets/label_index.h"
@@ -199,10 +197,9 @@ TEST_F(Cifar10PickleTest, BothPythonsWriteThreePlanes) {
     SCOPED_TRACE(static_cast<int>(kind));
     const std::string planes = random_bytes(3 * 3072, random);
     const PickledBatch batch = pickled_batch(kind, 3, planes.size(), {9, 0, 3});
-    const std::string path = write("batch", batch.head + planes + batch.tail);
     std::vector<uint8_t> pixels(planes.size());
     Labels labels(3);
-    read_cifar10_batch(path, 3, pixels.data(), labels.data());
+    read_cifar10_batch(write("batch", batch.head + planes + batch.tail), 3, pixels.data(), labels.data());
     EXPECT_EQ(labels, (Labels{9, 0, 3}));
     expect_planes(pixels, planes, 0, 3072);
   }
@@ -228,7 +225,8 @@ TEST_F(Cifar10PickleTest, WhatIsWrongNamesFileAndPlace) {
   EXPECT_TRUE(contains(message(write("batch", "\x80\x02}U\x06labels]s.")), {path, "'data', got no such entry"}));
   EXPECT_TRUE(contains(message(write("batch", "\x80\x02}.")), {path, "a list under 'labels', got no such entry"}));
   EXPECT_TRUE(contains(message(write("batch", "")), {path, "empty"}));
-  EXPECT_TRUE(contains(message(write("batch", "cos\nsystem\n(S'true'\ntR.")), {path + ": at byte ", "os.system"}));
+  EXPECT_TRUE(contains(message(write("batch", "cos\nsystem\n(S'true'\ntR.")),
+                       {path + ": at byte ", "os.system", "never runs code"}));
   EXPECT_TRUE(contains(message((root() / "none").string()), {"none"}));
 }
 
@@ -297,11 +295,10 @@ TEST(Cifar10, TheRealSet) {
   if (std::getenv("TERN_DATA") == nullptr || !find_cifar10())
     GTEST_SKIP() << "data: TERN_DATA names no folder with cifar-10-batches-bin";
   const ImageSet set = load_images("cifar10", {.allow_download = false});
-  for (const auto& [part, first, count] : {std::tuple("train", 0, 50000), {"test", 50000, 10000}}) {
+  for (const auto& [part, first, count] : {std::tuple("train", 0, 50000), {"test", 50000, 10000}})
     for (int label = 0; label < 10; ++label)
       EXPECT_EQ(std::count(set.labels.begin() + first, set.labels.begin() + first + count, label), count / 10)
           << part << ' ' << label;
-  }
   double sums[3] = {};
   for (int64_t i = 0; i < int64_t{50000} * 3072; ++i) sums[i % 3] += set.pixels.data<uint8_t>()[i];
   const double means[] = {0.49140, 0.48216, 0.44653};

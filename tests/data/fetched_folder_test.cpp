@@ -14,7 +14,6 @@
 
 #include "tern/data/datasets/sha256.h"
 #include "tern/tests/data/support.h"
-#include "tern/tests/support/results.h"
 #include "tern/tests/support/sanitizer.h"
 #include "tern/tests/support/seed.h"
 
@@ -25,8 +24,6 @@ namespace fs = std::filesystem;
 
 constexpr const char* kArchive = "TERN_TEST_ARCHIVE";
 
-bool is_complete(const fs::path& folder) { return fs::is_directory(folder / "train"); }
-
 FetchedFolder fetched(const fs::path& archive) {
   const std::string bytes = read_bytes(archive);
   return {.name = "letters",
@@ -34,7 +31,7 @@ FetchedFolder fetched(const fs::path& archive) {
           .archive = {"file://" + archive.string(), static_cast<int64_t>(bytes.size()), sha256(bytes)},
           .max_unpacked_bytes = 1 << 24,
           .contents = "letters/train",
-          .is_complete = is_complete};
+          .is_complete = [](const fs::path& folder) { return fs::is_directory(folder / "train"); }};
 }
 
 class FetchedFolderTest : public FolderTest {
@@ -136,7 +133,6 @@ TEST_F(FetchedFolderTest, TheNextFetchRemovesWhatAKilledOneLeft) {
 /// A fetching process keeps its partial files, and other processes wait for it.
 TEST_F(FetchedFolderTest, OneProcessFetchesTheOthersWait) {
   const fs::path cache = root() / "cache/tern", work = cache / "letters.tern-fetch.abc123";
-  const FetchedFolder set = fetched(archive_);
   write("cache/tern/letters.tern-fetch.abc123/part", "of the download");
   const int lock = open((cache / ".letters.lock").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   ASSERT_EQ(flock(lock, LOCK_EX), 0);
@@ -146,7 +142,7 @@ TEST_F(FetchedFolderTest, OneProcessFetchesTheOthersWait) {
   std::thread other([&] {
     bool told = false;
     failure = error_of([&] {
-      found = fetch_folder(set, [&](const std::string& line) {
+      found = fetch_folder(fetched(archive_), [&](const std::string& line) {
         if (!told) waits.set_value(line);
         told = true;
       });
@@ -179,15 +175,11 @@ TEST_F(FetchedFolderTest, WithoutLocks) {
 }
 
 }  // namespace
-
-/// The main function of the second process.
-void fetch_here(const char* archive) { fetch_folder(fetched(archive), {}); }
-
 }  // namespace tern::data
 
 int main(int argc, char** argv) {
-  if (const char* archive = std::getenv(tern::data::kArchive)) {
-    tern::data::fetch_here(archive);
+  if (const char* archive = std::getenv(tern::data::kArchive)) {  // the second process
+    tern::data::fetch_folder(tern::data::fetched(archive), {});
     return 0;
   }
   testing::InitGoogleTest(&argc, argv);

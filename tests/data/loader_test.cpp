@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <functional>
 #include <set>
 #include <stdexcept>
 
@@ -27,7 +26,7 @@ int64_t slow_square(int64_t step) {
 }
 
 TEST(BatchStream, KeepsOrderForAnyNumberOfWorkers) {
-  for (const int workers : {0, 1, 2, 7}) {
+  for (const int workers : {0, 1, 2, 7})
     for (const int64_t prefetch : {0, 1, 3}) {
       BatchStream<int64_t> stream(5, 60, slow_square, {.workers = workers, .prefetch = prefetch});
       EXPECT_EQ(stream.size(), 55);
@@ -39,7 +38,6 @@ TEST(BatchStream, KeepsOrderForAnyNumberOfWorkers) {
       EXPECT_EQ(step, 60);
       EXPECT_FALSE(stream.next());
     }
-  }
 }
 
 TEST(BatchStream, IsBounded) {
@@ -203,13 +201,6 @@ TEST(Loader, EveryNthBatchForOneOfNProcesses) {
   }
 }
 
-TEST(Loader, StreamOutlivesTheLoader) {
-  auto stream = Loader(squares(20), {.batch_size = 4}).epoch(0);
-  int64_t samples = 0;
-  for (const auto& batch : stream) samples += batch[1].numel();
-  EXPECT_EQ(samples, 20);
-}
-
 TEST(Loader, Errors) {
   EXPECT_TRUE(fails([] { Loader(squares(3), {.batch_size = 0}); }, {"batch_size", "got 0"}));
   EXPECT_TRUE(fails([] { Loader(squares(3), {.workers = -2}); }, {"workers", "-2"}));
@@ -218,7 +209,7 @@ TEST(Loader, Errors) {
   EXPECT_TRUE(fails([] { Loader(squares(3)).epoch(0, {.first = 4}); }, {"batch 4 of 3"}));
   for (const int workers : {0, 2}) {
     int64_t batches = 0;
-    const std::string error = error_of([&] {
+    const std::string error = error_of([&] {  // the stream outlives its loader
       for (const auto& batch : Loader(squares(10, 5), {.batch_size = 2, .workers = workers}).epoch(0))
         batches += !batch.empty();
     });
@@ -275,13 +266,11 @@ TEST(TensorDataset, RowsAndErrors) {
       {from_vector(Ints{1, 2, 3, 4, 5, 6}, {3, 2}), from_vector(std::vector<float>{7, 8, 9}, {3}), zeros({3, 0})});
   EXPECT_EQ(set.size(), 3);
   EXPECT_EQ(set.get(2)[0].to_vector<int64_t>(), (Ints{5, 6}));
-  const std::vector<int32_t> rows = {2, 0, 2};
-  const std::vector<Tensor> batch = set.get_batch(rows);
+  const std::vector<Tensor> batch = set.get_batch(std::vector<int32_t>{2, 0, 2});
   EXPECT_EQ(batch[0].to_vector<int64_t>(), (Ints{5, 6, 1, 2, 5, 6}));
   EXPECT_EQ(batch[1].to_vector<float>(), (std::vector<float>{9, 7, 9}));
   EXPECT_EQ(batch[2].shape(), (Shape{3, 0}));
-  const std::vector<int32_t> outside = {3};
-  EXPECT_TRUE(fails([&] { set.get_batch(outside); }, {"3 of 3"}));
+  EXPECT_TRUE(fails([&] { set.get_batch(std::vector<int32_t>{3}); }, {"3 of 3"}));
   EXPECT_TRUE(fails([&] { set.get(-1); }, {"-1 of 3"}));
   EXPECT_TRUE(fails([] { TensorDataset({}); }, {"no tensors"}));
   EXPECT_TRUE(fails([] { TensorDataset({zeros({2}), zeros({3})}); }, {"first dimensions differ"}));

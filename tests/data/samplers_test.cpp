@@ -5,8 +5,6 @@
 #include <array>
 #include <cmath>
 #include <map>
-#include <numeric>
-#include <random>
 #include <set>
 
 #include "tern/data/samplers/batch_plan.h"
@@ -85,12 +83,11 @@ TEST(PackedPlan, RandomInputs) {
     for (int32_t i = 0; i < 2 * n; ++i)
       lengths.push_back(static_cast<int32_t>(random() % static_cast<uint32_t>(budget + 1)));
     for (int32_t i = 0; i < n; ++i) rows.push_back(2 * i);
-    BatchPlanOptions options;
-    options.batch_tokens = budget;
-    options.max_sequences = static_cast<int64_t>(random() % 4);
-    options.shuffle = random() % 2 == 0;
-    options.window = 1 + static_cast<int64_t>(random() % 20);
-    options.seed = random();
+    const BatchPlanOptions options{.batch_tokens = budget,
+                                   .max_sequences = static_cast<int64_t>(random() % 4),
+                                   .shuffle = random() % 2 == 0,
+                                   .window = 1 + static_cast<int64_t>(random() % 20),
+                                   .seed = random()};
     const BatchPlan plan(rows, lengths, options, 1);
     expect_every_row_once(plan.epoch(0), rows);
     int64_t maximum = 0, longest = 0;
@@ -107,8 +104,7 @@ TEST(PackedPlan, RandomInputs) {
 }
 
 TEST(PackedPlan, WithoutShuffleKeepsTheOrder) {
-  const Rows lengths = {3, 3, 3, 3, 3};
-  const EpochPlan plan = plan_epoch(rows_below(5), lengths, {.batch_tokens = 7, .shuffle = false}, 0);
+  const EpochPlan plan = plan_epoch(rows_below(5), Rows{3, 3, 3, 3, 3}, {.batch_tokens = 7, .shuffle = false}, 0);
   EXPECT_EQ(plan.rows, rows_below(5));
   EXPECT_EQ(plan.starts, (std::vector<int64_t>{0, 2, 4, 5}));
   // A row that does not fit stays first in line; the longest of the others that fits is taken instead.
@@ -265,29 +261,27 @@ TEST(Shuffle, NumbersBelowABound) {
 
 TEST(Split, PercentFractionsAndCounts) {
   const Source source = mixed(1003, 3);
-  for (const std::string spec : {"80/10/10", "0.8/0.1/0.1", ""}) {
+  for (const auto& [spec, expected] : {std::pair("80/10/10", Sizes{803, 100, 100}),
+                                       {"0.8/0.1/0.1", {803, 100, 100}},
+                                       {"", {803, 100, 100}},
+                                       {"700/101/202", {700, 101, 202}},
+                                       {"5/0/7", {5, 0, 7}},
+                                       {"1.0/0/0", {1003, 0, 0}},
+                                       {"50/0/50", {501, 0, 502}}}) {
+    SCOPED_TRACE(spec);
     const Split split = make_split(source, spec, "", fresh_seed());
-    EXPECT_EQ(sizes(split), (Sizes{803, 100, 100})) << spec;
-    expect_partition(split, 1003, 1003);
+    EXPECT_EQ(sizes(split), expected);
+    expect_partition(split, expected[0] + expected[1] + expected[2], 1003);
   }
-  EXPECT_EQ(make_split(source, "80/10/10", "", fresh_seed()).train,
-            make_split(source, "0.80/.1/0.1", "", fresh_seed()).train);
-  const Split counts = make_split(source, "700/101/202", "", fresh_seed());
-  EXPECT_EQ(sizes(counts), (Sizes{700, 101, 202}));
-  expect_partition(counts, 1003, 1003);
-  const Split fewer = make_split(source, "5/0/7", "", fresh_seed());
-  EXPECT_EQ(sizes(fewer), (Sizes{5, 0, 7}));
-  expect_partition(fewer, 12, 1003);
-  EXPECT_EQ(sizes(make_split(source, "1.0/0/0", "", fresh_seed())), (Sizes{1003, 0, 0}));
-  EXPECT_EQ(sizes(make_split(source, "50/0/50", "", fresh_seed())), (Sizes{501, 0, 502}));
 }
 
 TEST(Split, DependsOnTheSeedAlone) {
   const Source source = mixed(500, 2);
-  EXPECT_EQ(make_split(source, "80/10/10", "", fresh_seed()).test,
-            make_split(source, "80/10/10", "", fresh_seed()).test);
-  EXPECT_NE(make_split(source, "80/10/10", "", fresh_seed()).test,
-            make_split(source, "80/10/10", "", fresh_seed() + 1).test);
+  const Split split = make_split(source, "80/10/10", "", fresh_seed());
+  const Split again = make_split(source, "0.80/.1/0.1", "", fresh_seed());
+  EXPECT_EQ(again.train, split.train);
+  EXPECT_EQ(again.test, split.test);
+  EXPECT_NE(make_split(source, "80/10/10", "", fresh_seed() + 1).test, split.test);
 }
 
 TEST(Split, OfficialHoldsOutATenth) {

@@ -1,7 +1,7 @@
 #pragma once
 // Shared by the tests of data.
 
-#include <gtest/gtest.h>
+#include <zlib.h>
 
 #include <cstdlib>
 #include <filesystem>
@@ -10,8 +10,6 @@
 #include <numeric>
 #include <optional>
 #include <random>
-#include <string>
-#include <vector>
 
 #include "tern/data/datasets/files.h"
 #include "tern/tests/errors.h"
@@ -22,10 +20,8 @@ using test::error_of;
 
 /// Succeeds if every part occurs in the text; otherwise prints the text.
 inline testing::AssertionResult contains(const std::string& text, std::initializer_list<std::string> parts) {
-  for (const std::string& part : parts) {
-    if (text.find(part) == text.npos)
-      return testing::AssertionFailure() << "no \"" << part << "\" in \"" << text << '"';
-  }
+  for (const std::string& part : parts)
+    if (const testing::AssertionResult found = test::has(text, part); !found) return found;
   return testing::AssertionSuccess();
 }
 
@@ -39,6 +35,19 @@ inline std::string random_bytes(size_t size, std::mt19937_64& random, uint64_t v
   std::string bytes(size, ' ');
   for (char& c : bytes) c = static_cast<char>(random() % values);
   return bytes;
+}
+
+/// Writes the lowest `count` bytes of a number, the highest first.
+inline void put_number(std::string& bytes, size_t at, uint32_t value, int count) {
+  for (int i = 0; i < count; ++i) bytes[at + i] = static_cast<char>(value >> 8 * (count - 1 - i));
+}
+
+/// The PNG file with a header that claims this size.
+inline std::string png_of_size(std::string png, uint32_t width, uint32_t height) {
+  put_number(png, 16, width, 4);
+  put_number(png, 20, height, 4);
+  put_number(png, 29, static_cast<uint32_t>(crc32(0, reinterpret_cast<const Bytef*>(&png[12]), 17)), 4);
+  return png;
 }
 
 /// 0 to n - 1.

@@ -90,8 +90,8 @@ TEST_F(Csv, ColumnsByNameInAnyOrderAndCase) {
 }
 
 TEST_F(Csv, TabSeparated) {
-  const std::string path = write("y.TSV", "label\ttext\n2\ta, b\n10\tc\n");
-  expect_set(load_text(path), {"a, b", "c"}, {0, 1}, {"2", "10"});  // numbers by value, not by spelling
+  const std::string path = write("y.TSV", "label\ttext\n2\ta, b\n10\t\"c\td\"\n");
+  expect_set(load_text(path), {"a, b", "c\td"}, {0, 1}, {"2", "10"});  // numbers by value, not by spelling
 }
 
 TEST_F(Csv, LabelsAreSortedNames) {

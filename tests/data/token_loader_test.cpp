@@ -104,7 +104,7 @@ TEST(TokenLoader, FixedCapacityHasOneShape) {
     const int64_t sequences = packed ? loader.plan().max_batch_sequences() : 4;
     const int64_t rows = packed ? 31 : 4 * 12;
     int64_t filled = 0;
-    for (int64_t epoch = 0; epoch < 2; ++epoch) {
+    for (int64_t epoch = 0; epoch < 2; ++epoch)
       for (const TokenBatch& batch : loader.epoch(epoch)) {
         EXPECT_EQ(batch.tokens.shape(), Shape{rows});
         EXPECT_EQ(batch.labels.shape(), Shape{sequences});
@@ -125,7 +125,6 @@ TEST(TokenLoader, FixedCapacityHasOneShape) {
           EXPECT_TRUE(packed || batch.key_mask.to_vector<uint8_t>()[at] == 0);
         }
       }
-    }
     EXPECT_TRUE(packed || filled > 0);  // by chance all packed batches may have the same number of sequences
   }
 }

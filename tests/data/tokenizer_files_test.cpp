@@ -115,8 +115,7 @@ TEST_F(WordPieceFiles, HuggingFaceTokenizerJson) {
   const char* data = std::getenv("TERN_DATA");
   if (!data) GTEST_SKIP() << "data: TERN_DATA is not set";
   fs::copy(fs::path(data) / "bert-base-uncased" / "tokenizer.json", root() / "tokenizer.json");
-  const WordPiece tokenizer = WordPiece::from_folder(root().string());
-  tokenizer.write_vocab((root() / "written.txt").string());
+  WordPiece::from_folder(root().string()).write_vocab((root() / "written.txt").string());
   EXPECT_EQ(read_bytes(root() / "written.txt"),
             read_bytes(test::source_dir() + "/data/assets/bert-base-uncased-vocab.txt"));
 }

@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <cstdlib>
-#include <fstream>
 #include <iterator>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -382,10 +380,7 @@ TEST(WordPiece, MovieReviews) {
   if (!data) GTEST_SKIP() << "data: TERN_DATA is not set";
   std::vector<std::string> reviews;
   for (const char* label : {"neg", "pos"}) {
-    std::vector<fs::path> paths;
-    for (const auto& entry : fs::directory_iterator(fs::path(data) / "aclImdb" / "test" / label))
-      paths.push_back(entry.path());
-    std::sort(paths.begin(), paths.end());
+    const std::vector<fs::path> paths = sorted_entries(fs::path(data) / "aclImdb" / "test" / label);
     for (std::size_t i = 0; i < 1000 && i < paths.size(); ++i) reviews.push_back(read_bytes(paths[i]));
   }
   ASSERT_EQ(reviews.size(), 2000u);

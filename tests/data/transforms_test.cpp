@@ -7,7 +7,6 @@
 // that begin with a capital are RandAugment's at bin |PARAMETER| of 31 with the parameter's sign.
 
 #include <cmath>
-#include <functional>
 #include <map>
 #include <set>
 

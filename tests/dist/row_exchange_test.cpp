@@ -2,9 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <limits>
-#include <random>
 
 #include "tern/core/ops/ops.h"
 #include "tern/tests/support/seed.h"

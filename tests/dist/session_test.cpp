@@ -55,7 +55,8 @@ TEST(Session, ARankThatEndsIsFoundByTheOthers) {
     session.exchange("the next", {0, 1, 2}, "");
   });
   EXPECT_EQ(errors[1], "no error");
-  for (const size_t rank : {size_t{0}, size_t{2}}) expect_in("rank 1 has ended before the job was done", errors[rank]);
+  for (const size_t rank : {size_t{0}, size_t{2}})
+    expect_contains(errors[rank], {"rank 1 has ended before the job was done"});
 }
 
 TEST(Session, TheFirstFailureStays) {
@@ -89,7 +90,7 @@ TEST(Session, WhereARankStands) {
 TEST(Session, FactsThatDifferAreNamed) {
   const auto facts = [](int rank) { return rank == 1 ? "model tiny" : "model base"; };
   const auto errors = in_sessions([](int, Session&) { ADD_FAILURE() << "the ranks disagree"; }, facts);
-  for (const std::string& error : errors) expect_in("rank 1 has model tiny, but rank 0 has model base", error);
+  for (const std::string& error : errors) expect_contains(error, {"rank 1 has model tiny, but rank 0 has model base"});
 }
 
 }  // namespace

@@ -5,8 +5,6 @@
 
 #include <gtest/gtest.h>
 
-#include <random>
-
 namespace tern::dist {
 namespace {
 
@@ -26,8 +24,7 @@ TEST(ShardLayout, EveryElementOnceAndCutsBetweenBlocks) {
     ASSERT_EQ(layout.part % alignment, 0);
     ASSERT_TRUE(total == 0 || layout.part > 0);
     // At most the rounding of the parts is unused, and one gap before each tensor that is cut.
-    const auto tensors = static_cast<int64_t>(sizes.size());
-    ASSERT_LE(layout.part * ranks, total + (2 * ranks + 1) * block + alignment * tensors);
+    ASSERT_LE(layout.part * ranks, total + (2 * ranks + 1) * block + alignment * static_cast<int64_t>(sizes.size()));
     int64_t end = 0;
     for (size_t i = 0; i < sizes.size(); ++i) {
       ASSERT_EQ(layout.begins[i] % alignment, 0);

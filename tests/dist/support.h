@@ -1,32 +1,20 @@
 #pragma once
 // Shared by the tests of stores, of sessions and of processes that fail.
 
-#include <gtest/gtest.h>
-
-#include <filesystem>
 #include <memory>
-#include <string>
-#include <vector>
 
-#include "tern/data/datasets/files.h"
 #include "tern/dist/store.h"
 #include "tern/tests/errors.h"
+#include "tern/tests/support/temporary_folder.h"
 
 namespace tern::dist {
 
 using test::error_of;
-
-inline void expect_in(const std::string& part, const std::string& text) {
-  EXPECT_NE(text.find(part), std::string::npos) << "'" << part << "' is not in: " << text;
-}
+using test::expect_contains;
+using test::expect_error;
+using test::TemporaryFolder;
 
 inline const std::vector<std::string> kLoopback = {"127.0.0.1"};
-
-/// A folder that its owner removes.
-class Scratch : public data::TemporaryDirectory {
- public:
-  Scratch() : TemporaryDirectory(std::filesystem::temp_directory_path(), "tern-dist-test") {}
-};
 
 /// A job whose store is served by this process; any of its ranks may be connected from here.
 class TcpJob {

@@ -53,13 +53,7 @@ class RawConnection {
   RawConnection& operator=(const RawConnection&) = delete;
 
   bool connected() const { return connected_; }
-  void say(const std::string& bytes) const {
-    for (size_t done = 0; done < bytes.size();) {
-      const ssize_t n = send(fd_, bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL);
-      if (n <= 0) return;
-      done += static_cast<size_t>(n);
-    }
-  }
+  void say(const std::string& bytes) const { send(fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL); }
   /// Receives one message; "" if the connection ends.
   std::string hear() const {
     uint32_t size = 0;
@@ -81,13 +75,8 @@ class RawConnection {
  private:
   std::string take(size_t bytes) const {
     std::string text(bytes, '\0');
-    size_t done = 0;
-    while (done < bytes) {
-      const ssize_t n = recv(fd_, text.data() + done, bytes - done, 0);
-      if (n <= 0) break;
-      done += static_cast<size_t>(n);
-    }
-    text.resize(done);
+    const ssize_t n = recv(fd_, text.data(), bytes, MSG_WAITALL);
+    text.resize(n > 0 ? static_cast<size_t>(n) : 0);
     return text;
   }
   int fd_;

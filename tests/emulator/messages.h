@@ -11,6 +11,8 @@
 namespace tern {
 
 using test::error_of;
+using test::expect_contains;
+using test::expect_error;
 using test::has;
 
 /// "file.cpp:line" in the calling file, the format of the emulator's errors.

@@ -1,7 +1,5 @@
 // EXIF orientation, parsed and applied to an image.
 
-#include <cstring>
-
 #include "tern/tests/fuzz/images.h"
 
 void tern::fuzz::try_input(std::string_view input) {

@@ -11,6 +11,7 @@
 #include <iostream>
 
 #include "tern/core/io/safetensors.h"
+#include "tern/data/datasets/files.h"
 #include "tern/data/images/image.h"
 #include "tern/dist/tcp_protocol.h"
 
@@ -23,11 +24,6 @@ void write(const std::string& target, const std::string& name, const std::string
   std::filesystem::create_directories(folder / target);
   std::ofstream file(folder / target / name, std::ios::binary);
   TERN_CHECK(file << bytes, (folder / target / name).string(), " cannot be written");
-}
-
-std::string read(const std::filesystem::path& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
 
 data::Image image_of(int64_t channels) {
@@ -96,7 +92,9 @@ void weights() {
   const std::string path = (folder / "temporary.safetensors").string();
   save_safetensors({{"a", ones({2, 3})}, {"b", ones({4}, {.dtype = bfloat16})}, {"c", ones({0, 5}, {.dtype = int64})}},
                    path, {{"format", "pt"}});
-  write("safetensors", "three", "\1" + read(path));
+  std::string bytes = "\1";
+  data::read_file(path, bytes);
+  write("safetensors", "three", bytes);
   std::filesystem::remove(path);
   write(
       "index", "two",

@@ -65,6 +65,5 @@ void tern::fuzz::try_input(std::string_view bytes) {
                                   {"a/data/0", storage},
                                   {"a/data/1", storage},
                                   {"a/version", "3\n"}});
-  const std::string path = write_file("input.pt", zip);
-  read([&] { touch(load_state_file(path, {.whole = true})); });
+  read([&] { touch(load_state_file(write_file("input.pt", zip), {.whole = true})); });
 }

@@ -2,8 +2,6 @@
 
 #include <zlib.h>
 
-#include <cstring>
-
 #include "tern/tests/fuzz/images.h"
 
 namespace {

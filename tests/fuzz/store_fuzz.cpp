@@ -2,6 +2,7 @@
 // byte for the action and connection, a byte with the length of the payload, and the payload.
 
 #include "tern/dist/tcp_service.h"
+#include "tern/tests/dist/tcp_stranger.h"
 #include "tern/tests/fuzz/fuzz.h"
 
 namespace tern::dist::tcp {
@@ -62,21 +63,14 @@ class Session {
   void join(int rank) {
     Connection& c = service_.open(now_);
     open_.push_back(&c);
-    const std::string hello = Writer()
-                                  .string(kMagic)
-                                  .string(kOwner.job)
-                                  .number(int32_t{rank})
-                                  .number(int32_t{kOwner.size})
-                                  .number(uint64_t{7})
-                                  .string(std::string(kNonceBytes, 'n'))
-                                  .text();
-    service_.receive(c, Writer().string(hello).text(), now_);
+    const Member member{rank, kOwner.size, kOwner.job, kOwner.secret};
+    const std::string hello = hello_of(member);
+    service_.receive(c, framed(hello), now_);
     const std::string answer(c.out().substr(4));
     Reader reader(answer);
     fuzz::require(reader.number<Answer>() == Answer::kOk && reader.string() == kMagic);
-    const std::string shown = Writer().string(proof(kOwner.secret, Side::kClient, hello, reader.string())).text();
     service_.sent(c, c.out().size(), now_);
-    service_.receive(c, Writer().string(shown).text(), now_);
+    service_.receive(c, framed(proof_for(member, hello, answer)), now_);
     service_.sent(c, c.out().size(), now_);
   }
 

@@ -11,11 +11,10 @@ void tern::fuzz::try_input(std::string_view input) {
   const auto first = static_cast<uint8_t>(input[0]);
   const std::string_view text = input.substr(1);
   const std::string extension = first % 3 == 0 ? ".csv" : first % 3 == 1 ? ".tsv" : ".jsonl";
-  const std::string path = write_file("input" + extension, text);
   data::LoadOptions options;
   if (first & 16) options.known_labels = {"negative", "positive", "7"};
   read([&] {
-    const data::TextSet set = data::load_text(path, options);
+    const data::TextSet set = data::load_text(write_file("input" + extension, text), options);
     require(set.offsets.size() == static_cast<size_t>(set.size()) + 1 && set.offsets.back() == set.bytes.size());
     for (const int32_t label : set.labels) require(label >= 0 && label < static_cast<int32_t>(set.label_names.size()));
   });

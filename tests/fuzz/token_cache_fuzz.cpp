@@ -31,7 +31,6 @@ data::TextSet two_rows() {
 
 void tern::fuzz::try_input(std::string_view input) {
   if (input.empty()) return;
-  const auto first = static_cast<uint8_t>(input[0]);
   static const data::TextSet set = two_rows();
   static const data::TokenizeOptions options{
       .max_length = 6, .first_id = 1, .last_id = 2, .threads = 1, .tokenizer_key = "key"};
@@ -42,17 +41,15 @@ void tern::fuzz::try_input(std::string_view input) {
     return found;
   }();
   std::string bytes(input.substr(1));
-  const bool right = first % 2 == 1 && bytes.size() >= 24;
+  const bool right = static_cast<uint8_t>(input[0]) % 2 == 1 && bytes.size() >= 24;
   if (right) {
     Header header{};
     std::memcpy(header.magic, "TERNTOK1", 8);
-    const std::string key = path.stem().string();
-    std::memcpy(header.key, key.data(), sizeof header.key);
+    std::memcpy(header.key, path.stem().c_str(), sizeof header.key);
     bytes.resize(24 + (bytes.size() - 24) / 4 * 4);
     data::Sha256 digest;
     digest.update(std::string_view(bytes));
-    const std::string payload = digest.hex();
-    std::memcpy(header.payload, payload.data(), sizeof header.payload);
+    std::memcpy(header.payload, digest.hex().data(), sizeof header.payload);
     header.rows = 2;
     header.ids = static_cast<int64_t>(bytes.size() - 24) / 4;
     bytes.insert(0, reinterpret_cast<const char*>(&header), sizeof header);

@@ -10,7 +10,7 @@ INSTANTIATE_TEST_SUITE_P(, Attention, testing::ValuesIn(all_targets()), name_of_
 
 /// The number of cases of a test; `emulated`: where a case takes longer.
 int count_of(int on_cpu, int emulated) {
-  if (kFewCases) return target().is_cpu() ? 4 : 2;
+  if (kFewCases) return target().is_cpu() ? 3 : 1;
   return target().is_cpu() ? on_cpu : std::max(2, emulated / target().one_in());
 }
 
@@ -258,7 +258,7 @@ void check_padded(DType dtype) {
       ASSERT_TRUE(b.dk.at(i, 0, e) == 0 && b.dv.at(i, 0, e) == 0) << "padding " << i;
 }
 TEST_P(Attention, PackedEqualsPadded) {
-  check_padded(float32);
+  if (!kFewCases || target().is_cpu()) check_padded(float32);
   for_each_device([] {
     check_padded(bfloat16);
     if (!kFewCases) check_padded(float16);

@@ -37,13 +37,9 @@ TEST_P(CrossEntropy, HugeLogits) {
   for_each_run([] {
     Array logits(float32, {4, 3}), targets(int64, {4}), losses(float32, {4}), lse(float32, {4}), scale(float32, {4});
     Array dlogits(float32, {4, 3});
-    const double values[] = {1e30, 0, -1e30, -INFINITY, 0, 0, NAN, 0, 0, -INFINITY, 0, 0};
-    for (int64_t i = 0; i < 12; ++i) logits.set(i, values[i]);
-    targets.set(0, 0);
-    targets.set(1, 1);
-    targets.set(2, 1);
-    targets.set(3, 0);
-    for (int64_t r = 0; r < 4; ++r) scale.set(r, r == 2 ? 0 : 1);
+    logits.set({1e30, 0, -1e30, -INFINITY, 0, 0, NAN, 0, 0, -INFINITY, 0, 0});
+    targets.set({0, 1, 1, 0});
+    scale.set({1, 1, 0, 1});
     losses_of(logits, targets, -1, 0, losses, lse);
     run_kernel([&](Call& on) {
       cross_entropy_backward(on.stream(), on(logits), on(targets), on(lse), on(scale), -1, 0, on(dlogits));
@@ -69,13 +65,11 @@ TEST_P(CrossEntropy, MaskedClassesAndNoClasses) {
     // Whole vectors and whole threads read only -infinity, before the finite values or after them.
     for (const int64_t classes : {100, 4000}) {
       Array logits(float32, {3, classes}), targets(int64, {3}), losses(float32, {3}), lse(float32, {3});
-      for (int64_t i = 0; i < logits.numel(); ++i) logits.set(i, -INFINITY);
+      logits.fill(-INFINITY);
       logits.set(classes - 1, 3);
       logits.set(classes, -2);
       logits.set(2 * classes - 2, -2);
-      targets.set(0, static_cast<double>(classes - 1));
-      targets.set(1, 0);
-      targets.set(2, 0);
+      targets.set({static_cast<double>(classes - 1), 0, 0});
       losses_of(logits, targets, -1, 0, losses, lse);
       EXPECT_EQ(losses.at(0), 0);
       EXPECT_EQ(lse.at(0), 3);
@@ -84,8 +78,7 @@ TEST_P(CrossEntropy, MaskedClassesAndNoClasses) {
       EXPECT_TRUE(std::isnan(lse.at(2)));
     }
     Array logits(float32, {2, 0}), targets(int64, {2}), losses(float32, {2}), lse(float32, {2}), scale(float32, {2});
-    targets.set(0, 0);
-    targets.set(1, kIgnore);
+    targets.set({0, kIgnore});
     losses_of(logits, targets, kIgnore, 0, losses, lse, 1);
     EXPECT_EQ(losses.at(0), 0);
     EXPECT_EQ(losses.at(1), 0);
@@ -100,8 +93,7 @@ void check_mean(DType dtype, int64_t rows, bool weighted, bool all_ignored, std:
   SCOPED_TRACE(testing::Message() << name_of(dtype) << " rows " << rows << " weights " << weighted);
   const Case s{dtype, rows, 5, 0, weighted};
   Tensors t(s, random);
-  if (all_ignored)
-    for (int64_t r = 0; r < rows; ++r) t.targets.set(r, kIgnore);
+  if (all_ignored) t.targets.fill(kIgnore);
   const DType wide = Tensors::wide(s);
   Array loss(wide, {1}), divisor(wide, {1}), one_scale(wide, {rows}), plain_scale(wide, {rows});
   fill_with_random(t.losses, random, 0, 2);

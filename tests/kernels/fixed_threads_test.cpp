@@ -8,7 +8,6 @@
 #include "tern/kernels/parallel.h"
 #include "tern/kernels/row_chain.h"
 #include "tern/tests/kernels/kernel_test.h"
-#include "tern/tests/kernels/workspace.h"
 
 namespace tern::kernels {
 namespace {

@@ -9,7 +9,6 @@
 #include "tern/kernels/row_chain.h"
 #include "tern/tests/errors.h"
 #include "tern/tests/kernels/contracts/gemm.h"
-#include "tern/tests/kernels/workspace.h"
 
 namespace {
 

@@ -11,7 +11,6 @@
 #include <thread>
 
 #include "tern/tests/kernels/contracts/gemm.h"
-#include "tern/tests/kernels/workspace.h"
 
 namespace tern::kernels {
 namespace {

@@ -1,6 +1,5 @@
 // Small results with long inner dimensions, which are split into parts that are multiplied at the same time.
 
-#include "tern/kernels/gemm.h"
 #include "tern/tests/kernels/contracts/gemm.h"
 
 namespace tern::kernels {
@@ -10,7 +9,6 @@ class GemmSplit : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, GemmSplit, testing::ValuesIn(cpu_targets()), name_of_target);
 
 TEST_P(GemmSplit, LongInnerDimensions) {
-  std::mt19937_64 random = fresh_random();
   const auto below = [&](uint64_t n) { return static_cast<int64_t>(random() % n); };
   for (const DType dtype : {float32, bfloat16}) {
     for (int64_t i = 0; i < 2; ++i) {

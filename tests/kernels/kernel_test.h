@@ -9,7 +9,6 @@
 #include <cstdlib>
 #include <cstring>
 #include <functional>
-#include <iostream>
 #include <random>
 #include <string>
 #include <vector>
@@ -50,40 +49,21 @@ inline double round_to(DType dtype, double v) {
   const auto integer = [&](double low, double high) {
     return std::isnan(v) ? 0.0 : std::trunc(std::min(std::max(v, low), high));
   };
-  switch (dtype) {
-    case DType::kFloat64:
-      return v;
-    case DType::kFloat32:
-      return round_to_format(v, 24, -149, 0x1.fffffep127);
-    case DType::kBFloat16:
-      return round_to_format(round_to_format(v, 24, -149, 0x1.fffffep127), 8, -133, 0x1.fep127);
-    case DType::kFloat16:
-      return round_to_format(round_to_format(v, 24, -149, 0x1.fffffep127), 11, -24, 65504);
-    case DType::kInt64:
-      return integer(-0x1p63, 0x1p63);
-    case DType::kInt32:
-      return integer(-0x1p31, 0x1p31 - 1);
-    case DType::kUInt8:
-      return integer(0, 255);
-    case DType::kBool:
-      return v != 0 ? 1 : 0;
-  }
-  return NAN;
+  if (dtype == float64) return v;
+  if (dtype == int64) return integer(-0x1p63, 0x1p63);
+  if (dtype == int32) return integer(-0x1p31, 0x1p31 - 1);
+  if (dtype == uint8) return integer(0, 255);
+  if (dtype == boolean) return v != 0 ? 1 : 0;
+  const double single = round_to_format(v, 24, -149, 0x1.fffffep127);
+  if (dtype == bfloat16) return round_to_format(single, 8, -133, 0x1.fep127);
+  return dtype == float16 ? round_to_format(single, 11, -24, 65504) : single;
 }
 /// Half the relative distance of neighbours: the error of rounding a result.
 inline double epsilon_of(DType dtype) {
-  switch (dtype) {
-    case DType::kFloat64:
-      return 0x1p-53;
-    case DType::kFloat32:
-      return 0x1p-24;
-    case DType::kBFloat16:
-      return 0x1p-8;
-    case DType::kFloat16:
-      return 0x1p-11;
-    default:
-      return 0;
-  }
+  if (dtype == float64) return 0x1p-53;
+  if (dtype == float32) return 0x1p-24;
+  if (dtype == bfloat16) return 0x1p-8;
+  return dtype == float16 ? 0x1p-11 : 0;
 }
 
 enum class Order { kContiguous, kTransposed, kSliced, kPitched, kMisaligned };
@@ -140,6 +120,11 @@ class Array {
   int64_t numel() const { return cview().numel(); }
   double at(int64_t index) const { return read(cview(), index); }
   void set(int64_t index, double value) { write(view(), index, value); }
+  /// All elements.
+  void set(const std::vector<double>& values) {
+    for (int64_t i = 0; i < numel(); ++i) set(i, values.at(i));
+  }
+  void fill(double value) { set(std::vector<double>(numel(), value)); }
   std::vector<double> values() const {
     std::vector<double> result(numel());
     for (int64_t i = 0; i < numel(); ++i) result[i] = at(i);
@@ -233,17 +218,19 @@ inline void fill_with_random(Array& array, std::mt19937_64& random, double low, 
   std::uniform_real_distribution<double> uniform(low, high);
   for (int64_t i = 0; i < array.numel(); ++i) array.set(i, uniform(random));
 }
+inline Array random_array(std::mt19937_64& random, DType dtype, const Shape& shape, double low, double high,
+                          Order order = Order::kContiguous) {
+  Array array(dtype, shape, order);
+  fill_with_random(array, random, low, high);
+  return array;
+}
 
 /// The base of tests of the CPU's kernels: random numbers; the number of threads is restored.
 class OnCpu : public testing::Test {
  protected:
   void TearDown() override { set_num_threads(threads_before_); }
   int64_t below(int64_t n) { return static_cast<int64_t>(random_() % static_cast<uint64_t>(n)); }
-  Array filled(DType dtype, const Shape& shape) {
-    Array array(dtype, shape);
-    fill_with_random(array, random_, -1, 1);
-    return array;
-  }
+  Array filled(DType dtype, const Shape& shape) { return random_array(random_, dtype, shape, -1, 1); }
   const int threads_before_ = num_threads();
   std::mt19937_64 random_ = fresh_random();
 };
@@ -258,16 +245,14 @@ inline bool near(double got, double expected, double relative, double absolute) 
 /// Runs body at every CPU level that this machine and build support, then restores the level.
 inline void for_each_level(const std::function<void()>& body) {
   const CpuLevel before = cpu_level();
-  int levels = 0;
-  for (CpuLevel level : {CpuLevel::kV2, CpuLevel::kV3, CpuLevel::kV4}) {
-    if (!can_test_level(level)) continue;
+  const std::vector<CpuLevel> levels = testable_levels();
+  EXPECT_FALSE(levels.empty());
+  for (const CpuLevel level : levels) {
     set_cpu_level(level);
     SCOPED_TRACE(std::string("CPU level ") + name_of(level));
     body();
-    ++levels;
   }
   set_cpu_level(before);
-  EXPECT_GT(levels, 0);
 }
 
 }  // namespace tern::kernels

@@ -3,17 +3,15 @@
 
 #include <cxxabi.h>
 #include <elf.h>
-#include <gtest/gtest.h>
 
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
-#include <string>
 #include <vector>
 
-#include "tern/kernels/kernel.h"
+#include "tern/tests/support/levels.h"
 #include "tern/tests/support/sanitizer.h"
 
 namespace tern::kernels {
@@ -81,12 +79,6 @@ class Levels : public testing::TestWithParam<CpuLevel> {
   }
   const std::string path = std::string(TERN_BINARY_DIR) + "/lib/libtern_kernels_" + name_of(GetParam()) + ".so";
   const ElfFile file{path};
-
- private:
-  static bool is_built(CpuLevel level) {
-    const bool built[] = {TERN_CPU_HAS_V2 != 0, TERN_CPU_HAS_V3 != 0, TERN_CPU_HAS_V4 != 0};
-    return built[static_cast<int>(level)];
-  }
 };
 
 TEST_P(Levels, ExportsItsEntryPointsAlone) {

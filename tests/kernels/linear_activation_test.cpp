@@ -20,22 +20,24 @@ struct Case {
   Order order = Order::kMisaligned;
 };
 
+void backward(Call& on, const Array& dy, ConstView pre, Activation activation, View dpre, View dbias) {
+  void* const workspace = on.workspace(linear_activation_backward_workspace(on.stream(), dy.cview()));
+  linear_activation_backward(on.stream(), on(dy), pre, activation, dpre, dbias, workspace);
+}
+
 struct Tensors {
   Array dy, pre, dpre, dbias;
   Tensors(const Case& s, std::mt19937_64& random)
-      : dy(s.dtype, {s.rows, s.cols}, s.order),
-        pre(s.dtype, {s.rows, s.cols}),
+      : dy(random_array(random, s.dtype, {s.rows, s.cols}, -1, 2, s.order)),
+        pre(random_array(random, s.dtype, {s.rows, s.cols}, -4, 4)),
         dpre(s.dtype, {s.rows, s.cols}, s.order),
         dbias(s.bias_dtype, {s.cols}, s.order) {
-    fill_with_random(dy, random, -1, 2);
-    fill_with_random(pre, random, -4, 4);
     if (pre.numel() > 3) pre.set(3, 0);
   }
   void run(Call& on, const Case& s) {
     const bool active = s.activation != Activation::kNone;
-    void* const workspace = on.workspace(linear_activation_backward_workspace(on.stream(), dy.cview()));
-    linear_activation_backward(on.stream(), on(std::as_const(dy)), active ? ConstView(on(pre)) : ConstView(),
-                               s.activation, on.when(active, dpre), on.when(s.with_bias, dbias), workspace);
+    backward(on, dy, on.when(active, std::as_const(pre)), s.activation, on.when(active, dpre),
+             on.when(s.with_bias, dbias));
   }
 };
 
@@ -104,14 +106,9 @@ TEST_P(LinearActivation, ManyRowsAndManyColumns) {
 TEST_P(LinearActivation, ReluStopsWhateverTheGradientIs) {
   for_each_run([] {
     Array dy(float32, {1, 4}), pre(float32, {1, 4}), dpre(float32, {1, 4}), dbias(float32, {4});
-    for (int64_t i = 0; i < 4; ++i) {
-      dy.set(i, i % 2 == 0 ? INFINITY : 2);
-      pre.set(i, i < 2 ? -1 : 1);
-    }
-    run_kernel([&](Call& on) {
-      void* const workspace = on.workspace(linear_activation_backward_workspace(on.stream(), dy.cview()));
-      linear_activation_backward(on.stream(), on(dy), on(pre), Activation::kRelu, on(dpre), on(dbias), workspace);
-    });
+    dy.set({INFINITY, 2, INFINITY, 2});
+    pre.set({-1, -1, 1, 1});
+    run_kernel([&](Call& on) { backward(on, dy, on(pre), Activation::kRelu, on(dpre), on(dbias)); });
     EXPECT_EQ(dpre.values(), (std::vector<double>{0, 0, INFINITY, 2}));
     EXPECT_EQ(dbias.values(), (std::vector<double>{0, 0, INFINITY, 2}));
   });
@@ -121,14 +118,11 @@ TEST_P(LinearActivation, NanOfThePreActivationIsSeen) {
   for (const Activation activation : {Activation::kGelu, Activation::kRelu})
     for_each_run([&] {
       Array dy(bfloat16, {3, 8}), pre(bfloat16, {3, 8}), dpre(bfloat16, {3, 8}), dbias(float32, {8});
-      for (int64_t i = 0; i < 24; ++i) {
-        dy.set(i, i == 20 ? NAN : 1);
-        pre.set(i, i == 10 && activation == Activation::kGelu ? NAN : 1);
-      }
-      run_kernel([&](Call& on) {
-        void* const workspace = on.workspace(linear_activation_backward_workspace(on.stream(), dy.cview()));
-        linear_activation_backward(on.stream(), on(dy), on(pre), activation, on(dpre), on(dbias), workspace);
-      });
+      dy.fill(1);
+      pre.fill(1);
+      dy.set(20, NAN);
+      if (activation == Activation::kGelu) pre.set(10, NAN);
+      run_kernel([&](Call& on) { backward(on, dy, on(pre), activation, on(dpre), on(dbias)); });
       for (int64_t i = 0; i < 24; ++i)
         EXPECT_EQ(std::isnan(dpre.at(i)), i == 20 || (i == 10 && activation == Activation::kGelu)) << i;
       for (int64_t c = 0; c < 8; ++c)

@@ -11,7 +11,6 @@ class LossScaleKernel : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, LossScaleKernel, testing::ValuesIn(cuda_targets()), name_of_target);
 
 TEST_P(LossScaleKernel, DecidesAsTheCpu) {
-  std::mt19937_64 random = fresh_random();
   for (const LossScalePolicy policy :
        {LossScalePolicy{.growth_interval = 3}, LossScalePolicy{.min_scale = 1, .growth_interval = 5, .hysteresis = 2},
         LossScalePolicy{.growth_factor = 4, .growth_interval = 1, .hysteresis = 3, .consecutive_hysteresis = true}}) {

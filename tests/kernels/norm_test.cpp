@@ -81,10 +81,8 @@ void normalise(Array& x, const Array* gamma, const Array* beta, double eps, Arra
 
 TEST_P(LayerNorm, OneOfGammaAndBeta) {
   Array x(float32, {1, 2}), weight(float32, {2}), y(float32, {1, 2});
-  x.set(0, -1);
-  x.set(1, 1);
-  weight.set(0, 3);
-  weight.set(1, 5);
+  x.set({-1, 1});
+  weight.set({3, 5});
   for_each_run([&] {
     normalise(x, &weight, nullptr, 0, y);
     EXPECT_EQ(y.values(), (std::vector<double>{-3, 5}));
@@ -134,10 +132,10 @@ TEST_P(LayerNorm, ConstantAndLargeRowsAndNan) {
 TEST_P(LayerNorm, KeepsTheSameBitsAtEveryAddress) {
   for (const DType dtype : {float32, bfloat16})
     for (const int64_t cols : {333, 768, 1800, 8300}) {
-      Array a(dtype, {3, cols}), b(dtype, {3, cols}, Order::kMisaligned), ya(dtype, {3, cols}),
-          yb(dtype, {3, cols}, Order::kMisaligned);
-      fill_with_random(a, random, -1, 1);
-      for (int64_t i = 0; i < a.numel(); ++i) b.set(i, a.at(i));
+      const Shape shape = {3, cols};
+      Array a = random_array(random, dtype, shape, -1, 1), b(dtype, shape, Order::kMisaligned), ya(dtype, shape),
+            yb(dtype, shape, Order::kMisaligned);
+      b.set(a.values());
       normalise(a, nullptr, nullptr, 1e-5, ya);
       normalise(b, nullptr, nullptr, 1e-5, yb);
       EXPECT_EQ(ya.values(), yb.values());

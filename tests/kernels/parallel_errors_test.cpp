@@ -1,5 +1,6 @@
 // Exceptions from blocks, and changes of the number of threads while blocks run.
 
+#include <functional>
 #include <memory>
 #include <stdexcept>
 
@@ -61,6 +62,17 @@ void expect_thrown(int64_t blocks, const Body& body) {
   ASSERT_TRUE(throws) << "no block threw in a minute";
 }
 
+/// The block that a call's error names, which must throw one.
+int64_t thrown_by(int64_t blocks, const std::function<void(int64_t)>& body) {
+  try {
+    parallel_for(blocks, 1, [&](int64_t block, int64_t) { body(block); });
+  } catch (const Thrown& error) {
+    return error.block_;
+  }
+  ADD_FAILURE() << "nothing came out";
+  return -1;
+}
+
 TEST_F(Parallel, AnExceptionOfTheCallersOrAWorkersBlockIsThrown) {
   const std::thread::id caller = std::this_thread::get_id();
   for (int i = 0; i < 40; ++i) {
@@ -88,19 +100,15 @@ TEST_F(Parallel, BlocksAfterOneThatThrewAreLeftOut) {
   for (int i = 0; i < 10; ++i) {  // the thread that throws may be interrupted before it throws
     std::atomic<bool> throws = false;
     std::atomic<int64_t> begun = 0;
-    try {
-      parallel_for(5000, 1, [&](int64_t block, int64_t) {
-        ++begun;
-        if (block == 0) {
-          throws = true;
-          throw Thrown(block);
-        }
-        while (!throws) std::this_thread::yield();
-        work_for(std::chrono::microseconds(20));
-      });
-      ADD_FAILURE() << "nothing came out";
-    } catch (const Thrown&) {
-    }
+    thrown_by(5000, [&](int64_t block) {
+      ++begun;
+      if (block == 0) {
+        throws = true;
+        throw Thrown(block);
+      }
+      while (!throws) std::this_thread::yield();
+      work_for(std::chrono::microseconds(20));
+    });
     if (begun < 5000) return;
   }
   ADD_FAILURE() << "all blocks ran, 10 times";
@@ -109,51 +117,40 @@ TEST_F(Parallel, BlocksAfterOneThatThrewAreLeftOut) {
 TEST_F(Parallel, AnExceptionOfANestedBlockIsThrown) {
   for (int i = 0; i < 100; ++i) {
     std::atomic<int> caught = 0;
-    try {
-      parallel_for(16, 1, [&](int64_t outer, int64_t) {
-        try {
-          parallel_for(8, 1, [&](int64_t inner, int64_t) {
-            if (inner == 5) throw Thrown(outer);
-          });
-        } catch (const Thrown& error) {
-          EXPECT_EQ(error.block_, outer);
-          ++caught;
-          if (outer % 4 == 3) throw;
-        }
-      });
-      ADD_FAILURE() << "nothing came out";
-    } catch (const Thrown& error) {
-      EXPECT_EQ(error.block_ % 4, 3);
-    }
+    const int64_t thrown = thrown_by(16, [&](int64_t outer) {
+      try {
+        parallel_for(8, 1, [&](int64_t inner, int64_t) {
+          if (inner == 5) throw Thrown(outer);
+        });
+      } catch (const Thrown& error) {
+        EXPECT_EQ(error.block_, outer);
+        ++caught;
+        if (outer % 4 == 3) throw;
+      }
+    });
+    EXPECT_EQ(thrown % 4, 3);
     EXPECT_GE(caught, 1);
     check_blocks(20);
   }
 }
 
 TEST_F(Parallel, EachCallerGetsItsError) {
-  std::vector<std::thread> callers;
-  for (int64_t t = 0; t < 24; ++t) {  // more than the pool serves at a time
+  std::vector<std::jthread> callers;
+  for (int64_t t = 0; t < 24; ++t)  // more than the pool serves at a time
     callers.emplace_back([t] {
       for (int i = 0; i < 100; ++i) {
-        try {
-          parallel_for(10, 1, [&](int64_t block, int64_t) {
-            if (block % 3 == t % 3) throw Thrown(100 * t + i);
-          });
-          ADD_FAILURE() << "nothing came out";
-        } catch (const Thrown& error) {
-          EXPECT_EQ(error.block_, 100 * t + i);
-        }
+        const int64_t thrown = thrown_by(10, [&](int64_t block) {
+          if (block % 3 == t % 3) throw Thrown(100 * t + i);
+        });
+        EXPECT_EQ(thrown, 100 * t + i);
         check_blocks(5);
       }
     });
-  }
-  for (std::thread& caller : callers) caller.join();
 }
 
 TEST_F(Parallel, NumbersOfThreadsThatAreNoneAreErrors) {
   for (const int count : {0, -1, INT32_MIN, 1025, 100'000, INT32_MAX}) {
-    const std::string message = test::error_of([&] { set_num_threads(count); });
-    EXPECT_NE(message.find("expected 1 to 1024, got " + std::to_string(count)), std::string::npos) << message;
+    test::expect_error([&] { set_num_threads(count); }, {"expected 1 to 1024, got " + std::to_string(count)});
     EXPECT_EQ(num_threads(), 4);
   }
   check_blocks(100);

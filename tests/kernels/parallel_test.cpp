@@ -5,7 +5,6 @@
 
 #include <csignal>
 #include <mutex>
-#include <random>
 
 #include "tern/tests/kernels/parallel_blocks.h"
 #include "tern/tests/support/seed.h"
@@ -30,14 +29,12 @@ TEST_F(Parallel, ManyBlocks) {  // distributed in groups
 }
 
 TEST_F(Parallel, ManyCallersAtOnce) {
-  std::vector<std::thread> callers;
-  for (int t = 0; t < 24; ++t) {  // more than the pool serves at a time
+  std::vector<std::jthread> callers;
+  for (uint64_t t = 0; t < 24; ++t)  // more than the pool serves at a time
     callers.emplace_back([t] {
-      std::mt19937_64 random = fresh_random(static_cast<uint64_t>(t));
+      std::mt19937_64 random = fresh_random(t);
       for (int i = 0; i < 300; ++i) check_blocks(static_cast<int64_t>(random() % 20));
     });
-  }
-  for (std::thread& caller : callers) caller.join();
 }
 
 TEST_F(Parallel, NestedCallsRunOnTheirThread) {
@@ -160,19 +157,15 @@ TEST_F(Parallel, WorkersHaveNamesAndEndWhenTheyAreTooMany) {
 }
 
 TEST_F(Parallel, TheNumberOfThreadsChangesWhileCallersRun) {
-  std::atomic<bool> stop = false;
-  std::thread changer([&] {
+  const std::jthread changer([](const std::stop_token& stop) {
     std::mt19937_64 random = fresh_random();
-    while (!stop) set_num_threads(1 + static_cast<int>(random() % 6));
+    while (!stop.stop_requested()) set_num_threads(1 + static_cast<int>(random() % 6));
   });
-  std::vector<std::thread> callers;
+  std::vector<std::jthread> callers;  // end before the changer does
   for (int t = 0; t < 3; ++t)
     callers.emplace_back([] {
       for (int i = 0; i < 500; ++i) check_blocks(i % 23);
     });
-  for (std::thread& caller : callers) caller.join();
-  stop = true;
-  changer.join();
 }
 
 TEST_F(Parallel, ABlockMayChangeTheNumberOfThreads) {

@@ -75,7 +75,7 @@ void check_narrow_derivative(const TestedOp& op, PointwisePass pass, std::mt1993
     constexpr int64_t n = 6007;
     std::vector<Array> in;
     for (int k = 0; k < op.inputs[pass.kind]; ++k)
-      fill_with_random(in.emplace_back(dtype, Shape{n}), random, std::max(c.low, -0.9), std::min(c.high, 0.9));
+      in.push_back(random_array(random, dtype, {n}, std::max(c.low, -0.9), std::min(c.high, 0.9)));
     Array narrow(dtype, {n}), wide(float64, {n});
     call(op.call(pass, float32), pointers(in), narrow);
     call(op.call(pass, float64), pointers(in), wide);
@@ -178,30 +178,27 @@ TEST_P(Pointwise, KinksAndSpecialValuesFollowPyTorch) {
 TEST_P(Pointwise, IntegersWrapAndClampAtInfinity) {
   const int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
   int64_t a[] = {high, low, 3}, b[] = {1, -1, 4}, sum[3], clamped[3];
-  const Add add;
-  const Clamp clamp{0};
   run_kernel([&](Call& on) {
     const ConstView in[] = {make_view(on.memory(a, 3), 3), make_view(on.memory(b, 3), 3)};
-    pointwise(on.stream(), make_call(add, {}, int64), in, 2, make_view(on.memory(sum, 3), 3));
-    pointwise(on.stream(), make_call(clamp, {}, int64), in, 1, make_view(on.memory(clamped, 3), 3));
+    pointwise(on.stream(), make_call(Add{}, {}, int64), in, 2, make_view(on.memory(sum, 3), 3));
+    pointwise(on.stream(), make_call(Clamp{0}, {}, int64), in, 1, make_view(on.memory(clamped, 3), 3));
   });
   EXPECT_EQ(std::vector(sum, sum + 3), (std::vector<int64_t>{low, high, 7}));
   EXPECT_EQ(std::vector(clamped, clamped + 3), (std::vector<int64_t>{high, 0, 3}));
 }
 
 TEST_P(Pointwise, EveryPairOfDTypesAndOrders) {
-  const Add add;
   for (DType from : kAllTypes)
     for (DType to : kAllTypes)
       for (Order order : kAllOrders)
         for (Order out : kAllOrders)
           for (const Shape& shape : {Shape{3, 5, 7}, Shape{2, 3, 16}}) {
             if (!takes_case(0, random)) continue;
-            Array a(from, shape, order), b(float32, shape), y(to, shape, out);
-            fill_with_random(a, random, 0, 20);
-            fill_with_random(b, random, 0, 20);
+            const Array a = random_array(random, from, shape, 0, 20, order);
+            const Array b = random_array(random, float32, shape, 0, 20);
+            Array y(to, shape, out);
             const DType compute = from == float64 || to == float64 ? float64 : float32;
-            call(make_call(add, {}, compute), {&a, &b}, y);
+            call(make_call(Add{}, {}, compute), {&a, &b}, y);
             for (int64_t i = 0; i < y.numel(); ++i) {
               const double sum = a.at(i) + b.at(i);
               const double expected = round_to(to, compute == float32 ? round_to(float32, sum) : sum);
@@ -211,7 +208,6 @@ TEST_P(Pointwise, EveryPairOfDTypesAndOrders) {
 }
 
 TEST_P(Pointwise, Broadcasts) {
-  const Sub sub;
   const std::vector<std::pair<Shape, std::vector<Shape>>> shapes = {
       {{4, 300}, {{300}, {4, 1}, {1, 300}, {1}, {4, 300}}},
       {{70, 3}, {{3}, {70, 1}, {1, 1}}},
@@ -230,11 +226,11 @@ TEST_P(Pointwise, Broadcasts) {
         for (DType dtype : {float32, bfloat16, float64})
           for (Order order : {Order::kContiguous, Order::kSliced}) {
             if (!takes_case(0, random)) continue;
-            Array a(dtype, a_shape), b(dtype == bfloat16 ? float32 : dtype, b_shape, order), y(dtype, shape);
-            fill_with_random(a, random, -4, 4);
-            fill_with_random(b, random, -4, 4);
+            const Array a = random_array(random, dtype, a_shape, -4, 4);
+            const Array b = random_array(random, dtype == bfloat16 ? float32 : dtype, b_shape, -4, 4, order);
+            Array y(dtype, shape);
             const DType compute = dtype == float64 ? float64 : float32;
-            call(make_call(sub, {}, compute), {&a, &b}, y);
+            call(make_call(Sub{}, {}, compute), {&a, &b}, y);
             const ConstView va = a.expand(shape), vb = b.expand(shape);
             for (int64_t i = 0; i < y.numel(); ++i)
               ASSERT_EQ(y.at(i), round_to(dtype, round_to(compute, Array::read(va, i) - Array::read(vb, i))));
@@ -262,10 +258,9 @@ TEST_P(Pointwise, LargeMatricesWithPitch) {
           Array memory(dtype, {rows, pitch});
           View y = memory.view();
           y.shape[1] = cols;
-          const Sub sub;
           run_kernel([&, left_array = left_array, left = left, right_array = right_array, right = right](Call& on) {
             const ConstView inputs[] = {on(*left_array, left), on(*right_array, right)};
-            pointwise(on.stream(), make_call(sub, {}, compute), inputs, 2, on(memory, y));
+            pointwise(on.stream(), make_call(Sub{}, {}, compute), inputs, 2, on(memory, y));
           });
           for (int64_t i = 0; i < rows * cols; ++i)
             ASSERT_EQ(Array::read(y, i),
@@ -279,31 +274,27 @@ TEST_P(Pointwise, LargeMatricesWithPitch) {
 }
 
 TEST_P(Pointwise, InPlaceAndGapsUntouched) {
-  const Neg neg;
   for_each_run([&] {
     for (DType dtype : kFloatTypes)
       for (Order order : kAllOrders)
         for (int64_t cols : {1300, 1027}) {
-          Array x(dtype, {9, cols}, order);
-          fill_with_random(x, random, -4, 4);
+          Array x = random_array(random, dtype, {9, cols}, -4, 4, order);
           const std::vector<double> before = x.values();
           const std::vector<char> memory = x.bytes();
-          call(make_call(neg, {}, dtype == float64 ? float64 : float32), {&x}, x);
+          call(make_call(Neg{}, {}, dtype == float64 ? float64 : float32), {&x}, x);
           for (int64_t i = 0; i < x.numel(); ++i) ASSERT_EQ(x.at(i), -before[i]);
-          for (int64_t i = 0; i < x.numel(); ++i) x.set(i, before[i]);
+          x.set(before);
           EXPECT_TRUE(memory == x.bytes()) << "memory outside the view was written";
         }
   });
 }
 
 TEST_P(Pointwise, ManyBlocks) {
-  const Mul mul;
   for (DType dtype : {float32, float16}) {
     const Shape shape = target().is_cpu() ? Shape{301, 1001} : Shape{50, 1001};
-    Array x(dtype, shape), bias(dtype, {1001}), y(dtype, shape);
-    fill_with_random(x, random, -4, 4);
-    fill_with_random(bias, random, -4, 4);
-    expect_same_in_every_run({&y}, [&](Call& on) { call(on, make_call(mul, {}, float32), {&x, &bias}, y); });
+    const Array x = random_array(random, dtype, shape, -4, 4), bias = random_array(random, dtype, {1001}, -4, 4);
+    Array y(dtype, shape);
+    expect_same_in_every_run({&y}, [&](Call& on) { call(on, make_call(Mul{}, {}, float32), {&x, &bias}, y); });
     for (int64_t i = 0; i < y.numel(); ++i)
       ASSERT_EQ(y.at(i), round_to(dtype, round_to(float32, x.at(i) * bias.at(i % 1001))));
   }
@@ -343,7 +334,7 @@ class PointwiseTraffic : public Pointwise {
   template <class Op>
   void check(const Op& op, PointwisePass pass, const std::vector<DType>& dtypes, DType result, int reads) {
     std::vector<Array> in;
-    for (DType dtype : dtypes) fill_with_random(in.emplace_back(dtype, Shape{kElements}), random, 0, 1);
+    for (DType dtype : dtypes) in.push_back(random_array(random, dtype, {kElements}, 0, 1));
     Array y(result, {kElements});
     const Traffic traffic = traffic_of([&](Call& on) { call(on, make_call(op, pass, float32), pointers(in), y); });
     EXPECT_EQ(traffic.launches, 1u);

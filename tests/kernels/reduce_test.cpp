@@ -1,7 +1,6 @@
 // Reductions against plain fp64 loops.
 
 #include "tern/tests/kernels/contracts/reduce.h"
-
 #include "tern/kernels/base/check.h"
 
 namespace tern::kernels {
@@ -13,8 +12,8 @@ INSTANTIATE_TEST_SUITE_P(, Reduce, testing::ValuesIn(all_targets()), name_of_tar
 TEST_P(Reduce, EveryReductionDTypeOrderAndDims) {
   for (DType dtype : kAllTypes)
     for (Order order : kAllOrders) {
-      Array x(dtype, {3, 5, 37}, order);
-      fill_with_random(x, random, is_floating(dtype) ? -1.3 : 0, is_floating(dtype) ? 1.3 : 4);
+      const bool floating = is_floating(dtype);
+      Array x = random_array(random, dtype, {3, 5, 37}, floating ? -1.3 : 0, floating ? 1.3 : 4, order);
       for (Reduction r : kAllReductions)
         for (uint32_t dims = 0; dims < 8; ++dims) {
           if (r == Reduction::kProduct && !is_floating(dtype) && dims != 2) continue;  // overflows
@@ -37,8 +36,7 @@ TEST_P(Reduce, ShapesThatTakeEveryPath) {
       }
   for (Reduction r : {Reduction::kMean, Reduction::kMin, Reduction::kSumOfSquares})
     for (const int64_t cols : {130, 3000}) {
-      Array x(float16, {3, cols}, Order::kMisaligned);
-      fill_with_random(x, random, -1, 1);
+      Array x = random_array(random, float16, {3, cols}, -1, 1, Order::kMisaligned);
       check_reduce(r, x, 2, r == Reduction::kSumOfSquares ? float32 : float16);
     }
   Array row(float32, {1, 40}), y(float32, {1, 1});
@@ -117,7 +115,7 @@ TEST_P(Reduce, NanAndInfinity) {
         }
     // Columns, with NaN first and last.
     Array x(float32, {3, 40}), y(float32, {1, 40});
-    for (int64_t i = 0; i < 120; ++i) x.set(i, -INFINITY);
+    x.fill(-INFINITY);
     x.set(5, NAN);
     x.set(86, NAN);
     run_reduce(Reduction::kMax, x, 1, y);
@@ -178,6 +176,11 @@ TEST_P(Reduce, ArgExtremeInVectorsAndParts) {
       }
 }
 
+void run_column_sum(Call& on, const Array& x, bool accumulate, Array& y) {
+  void* const workspace = on.workspace(column_sum_workspace(on.stream(), x.shape()[0], x.shape()[1], x.dtype()));
+  column_sum(on.stream(), on(x), accumulate, workspace, on(y));
+}
+
 TEST_P(Reduce, ColumnSum) {
   for (DType dtype : kFloatTypes)
     for (const Shape& shape :
@@ -186,17 +189,13 @@ TEST_P(Reduce, ColumnSum) {
         Array x(dtype, shape, order), y(dtype, {shape[1]}), sums(float32, {shape[1]});
         if (!takes_case(x.numel(), random)) continue;
         fill_with_random(x, random, -1, 1);
-        const auto sum_into = [&](Call& on, bool accumulate, Array& to) {
-          void* const workspace = on.workspace(column_sum_workspace(on.stream(), shape[0], shape[1], dtype));
-          column_sum(on.stream(), on(x), accumulate, workspace, on(to));
-        };
         expect_same_in_every_run({&y, &sums}, [&](Call& on) {
-          sum_into(on, false, y);
-          sum_into(on, false, sums);
+          run_column_sum(on, x, false, y);
+          run_column_sum(on, x, false, sums);
         });
         for (bool accumulate : {false, true}) {
           const std::vector<double> before = y.values();
-          run_kernel([&](Call& on) { sum_into(on, accumulate, y); });
+          run_kernel([&](Call& on) { run_column_sum(on, x, accumulate, y); });
           for (int64_t c = 0; c < shape[1]; ++c) {
             double sum = 0, size = 0;
             for (int64_t r = 0; r < shape[0]; ++r) {
@@ -215,24 +214,21 @@ TEST_P(Reduce, GradientNorm) {
   std::vector<Array> arrays;
   for (auto [dtype, n] : std::vector<std::pair<DType, int64_t>>{
            {float32, 50000}, {bfloat16, 16384}, {float32, 0}, {float16, 16385}, {float64, 40000}, {float32, 1}})
-    fill_with_random(arrays.emplace_back(dtype, Shape{n}, n == 1 ? Order::kMisaligned : Order::kContiguous), random, -1,
-                     1);
+    arrays.push_back(random_array(random, dtype, {n}, -1, 1, n == 1 ? Order::kMisaligned : Order::kContiguous));
   const auto check = [&](int bad, double value) {
     const int64_t middle = bad >= 0 ? arrays[bad].numel() / 2 : 0;
     const double before = bad >= 0 ? arrays[bad].at(middle) : 0;
     if (bad >= 0) arrays[bad].set(middle, value);
     const bool finite = bad < 0 || std::isfinite(value);
     const double exact = sum_of_squares(arrays);
-    GradientNorm first;
-    for (int run = 0; run < target().runs(); ++run) {
-      target().choose_run(run);
-      const GradientNorm norm = gradient_norm_of(arrays);
-      if (run == 0) first = norm;
-      EXPECT_EQ(std::memcmp(&norm, &first, sizeof norm), 0);
+    std::vector<GradientNorm> norms;
+    for_each_run([&] {
+      const GradientNorm& norm = norms.emplace_back(gradient_norm_of(arrays));
+      EXPECT_EQ(std::memcmp(&norm, norms.data(), sizeof norm), 0);
       EXPECT_EQ(norm.non_finite, finite ? 0 : 1);
       EXPECT_EQ(norm.first_bad, finite ? -1 : bad);
       EXPECT_TRUE(!finite || near(norm.sum_of_squares, exact, 1e-6, 0)) << norm.sum_of_squares << " " << exact;
-    }
+    });
     if (bad >= 0) arrays[bad].set(middle, before);
   };
   check(-1, 0);
@@ -251,8 +247,7 @@ TEST_P(Reduce, GradientNorm) {
 
 TEST_P(Reduce, GradientNormOfOneBlockNeedsNoTicket) {
   if (target().is_cpu()) return;  // it never takes one
-  Array small(bfloat16, {kGradientNormBlock}), large(float32, {50000});
-  fill_with_random(small, random, -1, 1);
+  Array small = random_array(random, bfloat16, {kGradientNormBlock}, -1, 1), large(float32, {50000});
   GradientNorm norm;
   run_kernel([&](Call& on) {
     void* const space = on.workspace(gradient_norm_workspace(on.stream(), kGradientNormBlock, 1));
@@ -269,9 +264,8 @@ TEST_P(Reduce, GradientNormOfOneBlockNeedsNoTicket) {
 TEST_P(Reduce, GradientNormOfManyTensors) {
   std::vector<Array> arrays;
   for (int t = 0; t < 810; ++t)
-    fill_with_random(arrays.emplace_back(kFloatTypes[t % 4], Shape{t % 37 == 0 ? 0 : t % 300},
-                                         t % 3 == 0 ? Order::kMisaligned : Order::kContiguous),
-                     random, -1, 1);
+    arrays.push_back(random_array(random, kFloatTypes[t % 4], {t % 37 == 0 ? 0 : t % 300}, -1, 1,
+                                  t % 3 == 0 ? Order::kMisaligned : Order::kContiguous));
   for (const int bad : {-1, 809, 400, 1}) {
     if (bad >= 0) arrays[bad].set(0, NAN);
     if (bad != 809 && !takes_case(0, random)) continue;
@@ -325,13 +319,8 @@ TEST_P(ReduceTraffic, MovesLittleMoreThanTheElements) {
 
 TEST_P(ReduceTraffic, ColumnSumMovesLittleMoreThanTheMatrix) {
   if (kFewCases) GTEST_SKIP() << "sanitizer: counts bytes, which are the same without a sanitizer";
-  Array x(bfloat16, {4000, 256}), y(bfloat16, {256});
-  fill_with_random(x, random, -1, 1);
-  const auto sum = [&](Call& on) {
-    void* const workspace = on.workspace(column_sum_workspace(on.stream(), 4000, 256, bfloat16));
-    column_sum(on.stream(), on(x), false, workspace, on(y));
-  };
-  EXPECT_LE(traffic_of(sum).bytes, 1.15 * bytes_of(x));
+  Array x = random_array(random, bfloat16, {4000, 256}, -1, 1), y(bfloat16, {256});
+  EXPECT_LE(traffic_of([&](Call& on) { run_column_sum(on, x, false, y); }).bytes, 1.15 * bytes_of(x));
 }
 
 TEST_P(ReduceTraffic, LaunchesOfTheGradientNorm) {

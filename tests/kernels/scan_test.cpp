@@ -13,12 +13,10 @@ TEST_P(Scan, SumsOfFloats) {
     for (const Shape& shape : kScanShapes)
       for (const bool reverse : {false, true}) {
         if (!takes_case(shape[0] * shape[1], random)) continue;
-        Array x(dtype, shape, random() % 2 ? Order::kContiguous : Order::kMisaligned);
-        fill_with_random(x, random, -1, 1);
-        check_float_sums(x, reverse);
+        const Order order = random() % 2 ? Order::kContiguous : Order::kMisaligned;
+        check_float_sums(random_array(random, dtype, shape, -1, 1, order), reverse);
       }
-  Array many(float32, {256, 700});
-  fill_with_random(many, random, -1, 1);
+  const Array many = random_array(random, float32, {256, 700}, -1, 1);
   for (const bool reverse : {false, true}) check_float_sums(many, reverse);
 }
 
@@ -26,9 +24,8 @@ TEST_P(Scan, SumsOfFloats) {
 TEST_P(Scan, SumsDoNotDependOnTheAlignment) {
   for (const DType dtype : kFloatTypes)
     for (const bool reverse : {false, true}) {
-      Array x(dtype, {3, 1000}), shifted(dtype, {3, 1000}, Order::kMisaligned);
-      fill_with_random(x, random, -1, 1);
-      for (int64_t i = 0; i < x.numel(); ++i) shifted.set(i, x.at(i));
+      Array x = random_array(random, dtype, {3, 1000}, -1, 1), shifted(dtype, {3, 1000}, Order::kMisaligned);
+      shifted.set(x.values());
       EXPECT_EQ(cumulative_sum_of(x, reverse).values(), cumulative_sum_of(shifted, reverse).values());
     }
 }
@@ -47,7 +44,7 @@ TEST_P(Scan, NanAndInfinityGoOnlyForward) {
   for (const bool reverse : {false, true})
     for (const int64_t cols : {300, 3000, 20000, 70000}) {
       Array x(float32, {1, cols});
-      for (int64_t i = 0; i < cols; ++i) x.set(i, 0.5);
+      x.fill(0.5);
       x.set(cols / 2, INFINITY);
       check_float_sums(x, reverse);
       x.set(cols / 2 + 5, -INFINITY);

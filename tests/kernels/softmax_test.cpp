@@ -12,10 +12,9 @@ TEST_P(Softmax, AgreesWithDouble) {
     SCOPED_TRACE(testing::Message() << name_of(s.dtype) << " [" << s.rows << ", " << s.cols << "] log " << s.log
                                     << " orders " << static_cast<int>(s.x_order) << static_cast<int>(s.y_order));
     const Shape shape = {s.rows, s.cols};
-    Array x(s.dtype, shape, s.x_order), y(s.dtype, shape, s.y_order), dy(s.dtype, shape, s.x_order),
-        dx(s.dtype, shape, s.y_order);
-    fill_with_random(x, random, -8, 8);
-    fill_with_random(dy, random, -1, 1);
+    const Array x = random_array(random, s.dtype, shape, -8, 8, s.x_order);
+    const Array dy = random_array(random, s.dtype, shape, -1, 1, s.x_order);
+    Array y(s.dtype, shape, s.y_order), dx(s.dtype, shape, s.y_order);
     expect_same_in_every_run({&y, &dx}, [&](Call& on) {
       softmax_forward(on.stream(), s.log, on(x), on(y));
       softmax_backward(on.stream(), s.log, on(y), on(dy), on(dx));
@@ -28,9 +27,8 @@ TEST_P(Softmax, InPlace) {
   for (const DType dtype : kFloatTypes)
     for (const int64_t cols : {33, 400, 1500, 9001})
       for_each_run([&] {
-        Array x(dtype, {3, cols}), y(dtype, {3, cols}), dy(dtype, {3, cols}), dx(dtype, {3, cols});
-        fill_with_random(x, random, -3, 3);
-        fill_with_random(dy, random, -1, 1);
+        Array x = random_array(random, dtype, {3, cols}, -3, 3), y(dtype, {3, cols});
+        Array dy = random_array(random, dtype, {3, cols}, -1, 1), dx(dtype, {3, cols});
         run_kernel([&](Call& on) {
           softmax_forward(on.stream(), false, on(x), on(y));
           softmax_forward(on.stream(), false, on(x), on(x));
@@ -52,7 +50,7 @@ TEST_P(Softmax, ExtremeValues) {
   for (const int64_t cols : {3, 40, 3000, 9000})
     for_each_run([&] {
       Array x(float32, {5, cols}), y(float32, {5, cols}), log_y(float32, {5, cols});
-      for (int64_t i = 0; i < x.numel(); ++i) x.set(i, -INFINITY);
+      x.fill(-INFINITY);
       const auto place = [&](int64_t i) { return (i / 3 + 1) * cols - 3 + i % 3; };
       for (int64_t i = 0; i < 15; ++i) x.set(place(i), values[i]);
       run_kernel([&](Call& on) {
@@ -80,9 +78,8 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(SoftmaxTraffic);
 TEST_P(SoftmaxTraffic, MovesEachByteOnce) {
   for (const DType dtype : {bfloat16, float32})
     for (const int64_t cols : {128, 1000, 1001, 5000}) {
-      Array x(dtype, {16, cols}), y(dtype, {16, cols}), dy(dtype, {16, cols}), dx(dtype, {16, cols});
-      fill_with_random(x, random, -3, 3);
-      fill_with_random(dy, random, -3, 3);
+      Array x = random_array(random, dtype, {16, cols}, -3, 3), y(dtype, {16, cols});
+      Array dy = random_array(random, dtype, {16, cols}, -3, 3), dx(dtype, {16, cols});
       const auto forward = [&](Call& on) { softmax_forward(on.stream(), false, on(x), on(y)); };
       const auto backward = [&](Call& on) { softmax_backward(on.stream(), false, on(y), on(dy), on(dx)); };
       EXPECT_LE(traffic_of(forward).bytes, 2.001 * bytes_of(x));

@@ -2,7 +2,6 @@
 
 #include "tern/models/trainer/checkpoint.h"
 
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -12,7 +11,6 @@
 #include "tern/core/ops/ops.h"
 #include "tern/tests/errors.h"
 #include "tern/tests/support/temporary_folder.h"
-#include "tern/tests/support/text.h"
 
 namespace tern::models {
 namespace {
@@ -25,12 +23,10 @@ using test::has;
 class CheckpointTest : public ::testing::Test {
  protected:
   void save(int64_t step, int64_t best_epoch = 0, bool validated = false, int64_t epoch = 0) {
-    TrainCheckpoint checkpoint;
-    checkpoint.position.step = step;
-    checkpoint.position.epoch = epoch;
-    checkpoint.position.validated = validated;
-    checkpoint.position.best_epoch = best_epoch;
-    checkpoint.optimizer = {{"step.w", full({1}, static_cast<double>(step))}};
+    TrainCheckpoint checkpoint{
+        .position = {.step = step, .epoch = epoch, .validated = validated, .best_epoch = best_epoch, .best = {}},
+        .optimizer = {{"step.w", full({1}, static_cast<double>(step))}},
+        .best_weights = {}};
     if (best_epoch > 0) checkpoint.best_weights = {{"w", full({1}, 7)}};
     folder_.save(checkpoint, [](const std::string& to) { save_safetensors({{"w", full({3}, 2)}}, to + "/model"); });
   }
@@ -78,10 +74,7 @@ TEST_F(CheckpointTest, LaterOnesCountForNothing) {
             "step-00000007-validated step-00000008 step-00000900 step-00000901-validated step-00000902.old "
             "step-00000903 step-900 ");
   const auto removed = [&](int64_t step, bool validated) {
-    TrainPosition position;
-    position.step = step;
-    position.validated = validated;
-    return folder_.remove_after(position);
+    return folder_.remove_after({.step = step, .validated = validated, .best = {}});
   };
   using Names = std::vector<std::string>;
   EXPECT_EQ(removed(900, false), Names{"step-00000901-validated"});
@@ -156,9 +149,8 @@ TEST_F(CheckpointTest, AFailedWriteLeavesWhatWasThere) {
   save(3);
   TrainCheckpoint checkpoint;
   checkpoint.position.step = 4;
-  const auto failing = [](const std::string&) { fail("no space left on device"); };
-  EXPECT_TRUE(has(error_of([&] { folder_.save(checkpoint, failing); }),
-                  "no space left on device; earlier checkpoints are untouched"));
+  test::expect_error([&] { folder_.save(checkpoint, [](const std::string&) { fail("no space left on device"); }); },
+                     {"no space left on device; earlier checkpoints are untouched"});
   EXPECT_EQ(listing(), "step-00000003 ");
   // A folder left by a killed process is not a checkpoint, and is removed.
   fs::create_directories(fs::path(folder_.path()) / ".tern-unfinished-step-00000009");
@@ -170,14 +162,10 @@ TEST_F(CheckpointTest, AFailedWriteLeavesWhatWasThere) {
 class StateJson : public ::testing::Test {
  protected:
   StateJson() {
-    TrainCheckpoint checkpoint;
-    checkpoint.position.step = 12;
-    checkpoint.position.epoch = 2;
-    checkpoint.position.step_in_epoch = 3;
-    checkpoint.position.best_epoch = 1;
-    checkpoint.position.seed = UINT64_MAX;
-    checkpoint.optimizer = {{"a", ones({2})}};
-    checkpoint.best_weights = {{"a", ones({2})}};
+    const TrainCheckpoint checkpoint{
+        .position = {.step = 12, .epoch = 2, .step_in_epoch = 3, .best_epoch = 1, .best = {}, .seed = UINT64_MAX},
+        .optimizer = {{"a", ones({2})}},
+        .best_weights = {{"a", ones({2})}}};
     CheckpointFolder(folder_.path().string(), 1).save(checkpoint, [](const std::string&) {});
     std::ifstream(dir_ + "/state.json") >> state_;
   }

@@ -66,10 +66,8 @@ TEST(DistilBertConfig, LabelsFromAnyOfTheirFields) {
 }
 
 TEST(DistilBertConfig, RejectsWhatItWouldHaveToIgnore) {
-  for (const Json& wrong : {Json{{"dims", 5}}, Json{{"dim", "5"}}, Json{{"dim", 10}, {"n_heads", 3}},
-                            Json{{"dim", 514}, {"n_heads", 1}}, Json{{"activation", "tanh"}}, Json{{"dropout", -0.1}},
-                            Json{{"model_type", "bert"}}, Json{{"pad_token_id", 40000}}, Json{{"hidden_size", 4}},
-                            Json{{"is_decoder", true}}, Json{{"problem_type", "multi_label_classification"}},
+  // tests/program/model_folder_test.cpp has what is wrong with other fields, and what the errors say.
+  for (const Json& wrong : {Json{{"dims", 5}}, Json{{"dim", 514}, {"n_heads", 1}}, Json{{"dropout", -0.1}},
                             Json{{"n_layers", 0}}, Json{{"vocab_size", 1e9}}, Json{{"initializer_range", -1}}})
     EXPECT_THROW(parse(wrong), Error) << wrong;
   for (const char* text : {"", "null", "[1]", "{", "{\"dim\": 18446744073709551615}"})

@@ -2,9 +2,7 @@
 
 #include "tern/models/distilbert/distilbert.h"
 
-#include "tern/core/autograd/grad_mode.h"
 #include "tern/optim/optim.h"
-#include "tern/tests/core/fresh.h"
 #include "tern/tests/models/golden.h"
 
 namespace tern::models {

@@ -2,11 +2,7 @@
 
 #include "tern/models/encoder/encoder.h"
 
-#include <cmath>
-
 #include "tern/core/autograd/autocast.h"
-#include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/ops.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern::models {
@@ -15,9 +11,7 @@ namespace {
 using test::expect_equal;
 
 EncoderOptions options(bool norm_first) {
-  EncoderOptions o{.width = 48, .heads = 3, .hidden = 80, .layers = 3, .initializer_range = 0.2};
-  o.norm_first = norm_first;
-  return o;
+  return {.width = 48, .heads = 3, .hidden = 80, .layers = 3, .initializer_range = 0.2, .norm_first = norm_first};
 }
 
 /// Packed sequences of these lengths, without tokens.
@@ -165,8 +159,7 @@ TEST(LinearAdapter, ItsParametersAreTrained) {
 }
 
 TEST(LinearAdapter, OneForEachLayer) {
-  Generator generator = test::fresh_generator();
-  nn::Linear linear(nn::Scope({.generator = generator}), 4, 3);
+  nn::Linear linear(nn::Scope({.generator = test::fresh_generator()}), 4, 3);
   linear.adapt<LowRank>("lora", 1, 1.0);
   test::expect_error([&] { linear.adapt<LowRank>("other", 1, 1.0); }, {"has an adapter, 'lora'"});
   EXPECT_EQ(linear.parameters().size(), 4u);

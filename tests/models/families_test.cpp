@@ -3,8 +3,6 @@
 
 #include "tern/models/families.h"
 
-#include <gtest/gtest.h>
-
 #include <fstream>
 
 #include "tern/core/io/file_kind.h"
@@ -20,7 +18,6 @@
 #include "tern/tests/errors.h"
 #include "tern/tests/places.h"
 #include "tern/tests/support/temporary_folder.h"
-#include "tern/tests/support/text.h"
 
 namespace tern::models {
 namespace {
@@ -149,16 +146,6 @@ TEST_F(Families, TheProgramTrainsEvaluatesAndPredicts) {
   const auto pipeline = TextPipeline::load(run);
   EXPECT_EQ(pipeline.model().labels(), (std::vector<std::string>{"bad", "good"}));
   EXPECT_EQ(dynamic_cast<Bag&>(pipeline.model()).record(), "{\"width\": 32}");
-}
-
-TEST_F(Families, PaddingChangesNothing) {
-  Bag model(nn::Scope({.generator = test::fresh_generator()}), {.width = 5, .labels = {"a", "b"}});
-  const Tensor ids = from_vector(std::vector<int64_t>{3, 1, 4, 9, 7, 7}, {2, 3}),
-               mask = from_vector(std::vector<uint8_t>{1, 1, 1, 1, 0, 0}, {2, 3});
-  EncoderInput packed;
-  packed.tokens = ids.reshape({6}).slice(0, 0, 4);
-  packed.layout = packed_layout({3, 1});
-  EXPECT_EQ(model.forward(encoder_input(ids, mask)).to_vector<float>(), model.forward(packed).to_vector<float>());
 }
 
 TEST_F(Families, AreFoundByTheirFiles) {

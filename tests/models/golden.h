@@ -1,23 +1,22 @@
 #pragma once
 // A model compared with the library that it is from: tests/golden.
 
-#include <gtest/gtest.h>
-
-#include <cmath>
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <string>
-#include <vector>
+#include <numeric>
 
 #include "tern/core/autograd/parameter.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/memory/allocator.h"
-#include "tern/core/ops/ops.h"
 #include "tern/models/key_map.h"
 #include "tern/nn/module.h"
+#include "tern/tests/core/core_test.h"
 #include "tern/tests/places.h"
 
 namespace tern::models {
+
+using test::expect_near;
 
 inline const std::string kGolden = test::source_dir() + "/tests/golden/";
 inline constexpr double kClose = 20 * 4 * 0x1p-24;  // some twenty roundings of numbers below 4
@@ -42,20 +41,13 @@ inline double tolerance(const std::string& folder) {
 }
 
 inline double l2(const std::vector<double>& v) {
-  double sum = 0;
-  for (double x : v) sum += x * x;
-  return std::sqrt(sum);
+  return std::sqrt(std::inner_product(v.begin(), v.end(), v.begin(), 0.0));
 }
 inline double distance(const std::vector<double>& a, const std::vector<double>& b) {
   EXPECT_EQ(a.size(), b.size());
   std::vector<double> difference(a.size());
-  for (size_t i = 0; i < a.size(); ++i) difference[i] = a[i] - b[i];
+  std::transform(a.begin(), a.end(), b.begin(), difference.begin(), std::minus());
   return l2(difference);
-}
-inline void expect_near(const Tensor& got, const Tensor& want, double tolerance) {
-  ASSERT_EQ(got.shape(), want.shape());
-  const std::vector<double> a = got.to_vector<double>(), b = want.to_vector<double>();
-  for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], tolerance) << i;
 }
 
 /// Compares logits and loss, and the gradients of all parameters, whose references are named "grad/NAME" by the key

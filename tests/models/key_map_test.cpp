@@ -1,10 +1,7 @@
 #include "tern/models/key_map.h"
 
-#include <gtest/gtest.h>
-
 #include "tern/core/ops/ops.h"
 #include "tern/tests/errors.h"
-#include "tern/tests/support/text.h"
 
 namespace tern::models {
 namespace {
@@ -54,10 +51,8 @@ TEST(KeyMap, ListsEverythingThatDoesNotFit) {
   given[0].name = "h.0.query";      // one missing, one unexpected
   given[4].tensor = zeros({3, 2});  // wrong shape
   given[6].tensor = zeros({3}, {.dtype = DType::kInt64});
-  const std::string error = error_of(given);
-  for (const char* part : {"file: ", "missing: h.0.q;", "unexpected: h.0.query;", "h.11.k is [3, 2], expected [2, 2]",
-                           "classifier.weight is int64"})
-    EXPECT_TRUE(test::has(error, part));
+  test::expect_contains(error_of(given), {"file: ", "missing: h.0.q;", "unexpected: h.0.query;",
+                                          "h.11.k is [3, 2], expected [2, 2]", "classifier.weight is int64"});
 }
 
 TEST(KeyMap, OptionalAndIgnoredNames) {

@@ -1,14 +1,12 @@
 #pragma once
 // Processes started by mpirun: shell scripts that imitate correct and faulty ranks.
 
-#include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <sstream>
@@ -85,7 +83,6 @@ class LauncherTest : public testing::Test {
     return outcome;
   }
 
-  /// Waits until the log file exists.
   void wait_for(const std::string& name) const {
     for (int i = 0; i < 2000 * test::kPatience && !fs::exists(folder_ / "logs" / name); ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));

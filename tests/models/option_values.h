@@ -5,7 +5,6 @@
 #include <cstdio>
 #include <random>
 #include <string>
-#include <vector>
 
 #include "tern/models/cli/options.h"
 

@@ -1,7 +1,5 @@
 // The table of options: what is declared is parsed, checked, recorded and compared; and the defaults of a run.
 
-#include <gtest/gtest.h>
-
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -12,7 +10,6 @@
 #include "tern/tests/errors.h"
 #include "tern/tests/models/option_values.h"
 #include "tern/tests/support/seed.h"
-#include "tern/tests/support/text.h"
 
 namespace tern::cli {
 namespace {
@@ -164,9 +161,8 @@ TEST(OptionsTest, RecordsOfOtherPrograms) {
   EXPECT_EQ(options.batch_tokens, 1024);
   EXPECT_EQ(options.device, "cpu");
   // This program makes the same of it, so that the run goes on.
-  const TrainArguments resolved = with_defaults(
-      options, TextFacts{.data = "reviews.csv", .max_positions = 512, .train_tokens = 1, .longest_row = 9});
-  Json now = to_record(resolved);
+  Json now = to_record(with_defaults(
+      options, TextFacts{.data = "reviews.csv", .max_positions = 512, .train_tokens = 1, .longest_row = 9}));
   now["processes"] = 1;
   EXPECT_EQ(record_differences(options, earlier, now), "");
   for (const auto& [name, value] : earlier.items()) EXPECT_EQ(now[name], value) << name;

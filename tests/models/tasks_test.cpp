@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
-#include <numeric>
+#include <ranges>
 
 #include "tern/core/ops/ops.h"
 #include "tern/models/text/text_task.h"
@@ -51,9 +51,8 @@ std::shared_ptr<const data::TokenSet> random_rows() {
 }
 
 std::vector<int32_t> rows(int32_t begin, int32_t end) {
-  std::vector<int32_t> result(static_cast<size_t>(end - begin));
-  std::iota(result.begin(), result.end(), begin);
-  return result;
+  const auto all = std::views::iota(begin, end);
+  return {all.begin(), all.end()};
 }
 
 /// The mean loss that training reports for each epoch.

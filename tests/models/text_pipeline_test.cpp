@@ -6,11 +6,8 @@
 
 #include <cmath>
 
-#include "tern/kernels/base/check.h"
-#include "tern/models/distilbert/distilbert.h"
 #include "tern/models/text/text_task.h"
 #include "tern/tests/places.h"
-#include "tern/tests/support/temporary_folder.h"
 
 namespace tern::models {
 namespace {
@@ -53,19 +50,6 @@ TEST(TextPipeline, PredictionsAreOfTheirTextAlone) {
   EXPECT_NE(pipeline.predict({"movie great"})[0].logits, pipeline.predict({"movie plot"})[0].logits);
 }
 
-TEST(TextPipeline, SaveAndLoad) {
-  const test::TemporaryFolder folder;
-  const TextPipeline first = TextPipeline::load(kModel);
-  first.model().eval();
-  first.save(folder / "new");
-  const TextPipeline second = TextPipeline::load(folder / "new");
-  second.model().eval();
-  EXPECT_EQ(second.model().config_json(), first.model().config_json());
-  EXPECT_EQ(second.tokenizer().content_hash(), first.tokenizer().content_hash());
-  const auto a = first.predict(texts(9)), b = second.predict(texts(9));
-  for (size_t i = 0; i < 9; ++i) EXPECT_EQ(a[i].logits, b[i].logits);
-}
-
 TEST(TextPipeline, EvaluateAgreesWithPredict) {
   const TextPipeline pipeline = TextPipeline::load(kModel);
   const std::vector<std::string> all = texts(31);
@@ -103,11 +87,6 @@ TEST(TextPipeline, EvaluateAgreesWithPredict) {
   int asked = 0;
   evaluate(pipeline.model(), tokens, labels, rows, 1, 0, {.should_stop = [&] { return ++asked == 2; }});
   EXPECT_EQ(asked, 2);
-}
-
-TEST(TextPipeline, VocabularyMustFitTheEmbedding) {
-  auto model = DistilBert::from_pretrained(kModel);
-  EXPECT_THROW(TextPipeline(std::move(model), data::WordPiece::from_embedded()), Error);
 }
 
 }  // namespace

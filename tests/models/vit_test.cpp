@@ -3,14 +3,10 @@
 
 #include "tern/models/vit/vit.h"
 
-#include "tern/core/autograd/grad_mode.h"
 #include "tern/models/vit/checkpoint_names.h"
 #include "tern/models/vit/positions.h"
-#include "tern/tests/core/fresh.h"
-#include "tern/tests/errors.h"
 #include "tern/tests/models/golden.h"
 #include "tern/tests/support/temporary_folder.h"
-#include "tern/tests/support/text.h"
 
 namespace tern::models {
 namespace {
@@ -101,19 +97,17 @@ TEST(ViT, InterpolationKeepsConstantsAndTheSameGrid) {
 }
 
 ViTConfig odd_config() {
-  ViTConfig config;
-  config.image_size = 15;
-  config.patch_size = 5;
-  config.channels = 1;
-  config.width = 24;
-  config.layers = 3;
-  config.heads = 3;
-  config.hidden = 40;
-  config.dropout = 0.2;
-  config.attention_dropout = 0.1;
-  config.initializer_range = 0.2;  // large enough that attention and layers have an effect
-  config.labels = {"a", "b", "c"};
-  return config;
+  return {.image_size = 15,
+          .patch_size = 5,
+          .channels = 1,
+          .width = 24,
+          .layers = 3,
+          .heads = 3,
+          .hidden = 40,
+          .dropout = 0.2,
+          .attention_dropout = 0.1,
+          .initializer_range = 0.2,  // large enough that attention and layers have an effect
+          .labels = {"a", "b", "c"}};
 }
 
 Tensor odd_images() {
@@ -160,8 +154,7 @@ TEST(ViT, ClassTokensStateIsTheFirstRowOfTheHiddenStates) {
 }
 
 TEST(ViT, KeyedMasksDoNotDependOnTheBatch) {
-  ViTConfig config = odd_config();
-  ViT model(nn::Scope({.generator = test::fresh_generator(3)}), config);
+  ViT model(nn::Scope({.generator = test::fresh_generator(3)}), odd_config());
   const Tensor images = odd_images(), keys = arange(10, 15);
   NoGrad off;
   const auto logits = [&](int64_t begin, int64_t end) {

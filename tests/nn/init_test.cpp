@@ -4,14 +4,12 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <cmath>
-
 #include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/core/fresh.h"
+#include "tern/tests/core/moments.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
 namespace init = nn::init;
@@ -19,28 +17,9 @@ namespace init = nn::init;
 /// Equal salts give equal numbers, different salts different ones; every run draws new numbers.
 std::vector<double> draw(const Initializer& initializer, const Shape& shape, uint64_t salt = 7, DType dtype = float32) {
   Tensor tensor = full(shape, 99, {.dtype = dtype});
-  Generator generator = test::fresh_generator(salt);
+  Generator generator = fresh_generator(salt);
   initializer(tensor, generator);
   return tensor.to_vector<double>();
-}
-
-struct Moments {
-  double mean = 0, std = 0, low = 0, high = 0, kurtosis = 0;
-};
-Moments moments(const std::vector<double>& values) {
-  Moments m;
-  const double n = static_cast<double>(values.size());
-  for (const double v : values) m.mean += v / n;
-  double fourth = 0;
-  for (const double v : values) {
-    m.std += (v - m.mean) * (v - m.mean) / n;
-    fourth += std::pow(v - m.mean, 4) / n;
-  }
-  m.kurtosis = fourth / (m.std * m.std);
-  m.std = std::sqrt(m.std);
-  m.low = *std::min_element(values.begin(), values.end());
-  m.high = *std::max_element(values.begin(), values.end());
-  return m;
 }
 
 // With 120,000 values the standard error of a mean is std / 346. Limits of moments are about six standard errors or
@@ -48,10 +27,10 @@ Moments moments(const std::vector<double>& values) {
 const Shape kShape{300, 400};
 
 void expect_uniform(const std::vector<double>& values, double low, double high) {
-  const Moments m = moments(values);
+  const Moments m(values);
   const double width = high - low;
   EXPECT_NEAR(m.mean, (low + high) / 2, 0.005 * width);
-  EXPECT_NEAR(m.std, width / std::sqrt(12), 0.0023 * width);
+  EXPECT_NEAR(std::sqrt(m.variance), width / std::sqrt(12), 0.0023 * width);
   // Fails when no value is in the first or last 1/4000 of the interval: one run in 10^13.
   EXPECT_LE(m.low, low + 2.5e-4 * width);
   EXPECT_GE(m.high, high - 2.5e-4 * width);
@@ -62,9 +41,9 @@ void expect_uniform(const std::vector<double>& values, double low, double high) 
 }
 
 void expect_normal(const std::vector<double>& values, double mean, double std) {
-  const Moments m = moments(values);
+  const Moments m(values);
   EXPECT_NEAR(m.mean, mean, 0.018 * std);
-  EXPECT_NEAR(m.std, std, 0.0127 * std);
+  EXPECT_NEAR(std::sqrt(m.variance), std, 0.0127 * std);
   EXPECT_NEAR(m.kurtosis, 3, 0.1);
 }
 
@@ -94,23 +73,22 @@ TEST(Init, SeedDecides) {
 TEST(Init, SixteenBitsAreRoundedOnce) {
   const auto exact = draw(init::normal(0, 0.02), {50, 7});
   const auto rounded = draw(init::normal(0, 0.02), {50, 7}, 7, bfloat16);
-  for (size_t i = 0; i < exact.size(); ++i) {
+  for (size_t i = 0; i < exact.size(); ++i)
     EXPECT_EQ(rounded[i], static_cast<double>(static_cast<float>(BFloat16(static_cast<float>(exact[i])))));
-  }
 }
 
 TEST(Init, TruncatedNormal) {
-  const Moments wide = moments(draw(init::truncated_normal(), kShape));
+  const Moments wide(draw(init::truncated_normal(), kShape));
   // Variance of a standard normal within +-2: 1 - 2 * 2 * phi(2) / (2 * Phi(2) - 1).
   const double phi = std::exp(-2.0) / std::sqrt(2 * M_PI), inside = std::erf(std::sqrt(2.0));
   EXPECT_NEAR(wide.mean, 0, 0.015);
-  EXPECT_NEAR(wide.std, std::sqrt(1 - 4 * phi / inside), 0.01);
+  EXPECT_NEAR(std::sqrt(wide.variance), std::sqrt(1 - 4 * phi / inside), 0.01);
   EXPECT_GE(wide.low, -2);
   EXPECT_LE(wide.high, 2);
   EXPECT_LT(wide.low, -1.99);
   EXPECT_GT(wide.high, 1.99);
   expect_normal(draw(init::truncated_normal(0.5, 0.02, -2, 2), kShape), 0.5, 0.02);
-  const Moments half = moments(draw(init::truncated_normal(0, 1, 0, 100), kShape));
+  const Moments half(draw(init::truncated_normal(0, 1, 0, 100), kShape));
   EXPECT_GE(half.low, 0);
   EXPECT_NEAR(half.mean, std::sqrt(2 / M_PI), 0.01);
 }
@@ -165,10 +143,10 @@ TEST(Init, BadArguments) {
 }
 
 TEST(Init, LayerDefaults) {
-  const nn::Scope s({.generator = test::fresh_generator()});
+  const nn::Scope s({.generator = fresh_generator()});
   const nn::Linear linear(s, 400, 300);
   expect_uniform(linear.weight().tensor().to_vector<double>(), -0.05, 0.05);
-  const Moments bias = moments(linear.bias()->tensor().to_vector<double>());
+  const Moments bias(linear.bias()->tensor().to_vector<double>());
   EXPECT_LE(std::max(-bias.low, bias.high), 0.05);
   EXPECT_GT(std::max(-bias.low, bias.high), 0.045);
   const nn::Embedding embedding(s, 300, 400, {.padding_index = 3});
@@ -179,4 +157,4 @@ TEST(Init, LayerDefaults) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

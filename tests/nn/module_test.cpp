@@ -2,10 +2,7 @@
 
 #include "tern/nn/module.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
-#include <memory>
 #include <optional>
 
 #include "tern/core/ops/ops.h"
@@ -14,13 +11,9 @@
 #include "tern/tests/core/state.h"
 #include "tern/tests/errors.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
-using test::expect_contains;
-using test::expect_error;
-using test::names_of;
-using test::values_of;
 using Names = std::vector<std::string>;
 
 class Block final : public nn::Module {
@@ -63,7 +56,7 @@ class Tied final : public nn::Module {
 
 /// Equal salts give equal numbers, different salts different ones; every run draws new numbers.
 nn::Scope scope(uint64_t salt = 1, DType dtype = float32) {
-  return nn::Scope({.dtype = dtype, .generator = test::fresh_generator(salt)});
+  return nn::Scope({.dtype = dtype, .generator = fresh_generator(salt)});
 }
 
 static_assert(!std::is_copy_constructible_v<Net> && !std::is_move_constructible_v<Net>);
@@ -298,4 +291,4 @@ TEST(Summary, TiedWeightsCountOnce) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -1,41 +1,31 @@
 // Members that are not in their parent's tree, in every form; and cases that must not be errors.
 
-#include <gtest/gtest.h>
-
 #include <array>
 #include <list>
 #include <memory>
 #include <optional>
-#include <thread>
 
-#include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
-#include "tern/tests/core/fresh.h"
-#include "tern/tests/errors.h"
+#include "tern/tests/core/core_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
-nn::Scope fresh() { return nn::Scope({.generator = test::fresh_generator()}); }
-
-using test::error_of;
+nn::Scope fresh() { return nn::Scope({.generator = fresh_generator()}); }
 
 /// Every function that uses the tree reports the member's class and the remedy.
 template <class M>
 void expect_unknown(M& model, const std::string& owner, const std::string& member) {
-  const auto expect = [&](const std::string& message) {
-    for (const std::string& part : {owner + " ", "member of type " + member + " ", std::string("sub(\"name\")")})
-      EXPECT_NE(message.find(part), std::string::npos) << part << "\nin: " << message;
-  };
-  expect(error_of([&] { model.parameters(); }));
-  expect(error_of([&] { model.state_dict(); }));
-  expect(error_of([&] { model.buffers(); }));
-  expect(error_of([&] { model.train(); }));
-  expect(error_of([&] { model.eval(); }));
-  expect(error_of([&] { model.num_parameters(); }));
-  expect(error_of([&] { model.zero_grad(); }));
-  expect(error_of([&] { model.load_state_dict({}); }));
-  expect(error_of([&] { summary(model); }));
+  const std::vector<std::string> parts = {owner + " ", "member of type " + member + " ", "sub(\"name\")"};
+  expect_error([&] { model.parameters(); }, parts);
+  expect_error([&] { model.state_dict(); }, parts);
+  expect_error([&] { model.buffers(); }, parts);
+  expect_error([&] { model.train(); }, parts);
+  expect_error([&] { model.eval(); }, parts);
+  expect_error([&] { model.num_parameters(); }, parts);
+  expect_error([&] { model.zero_grad(); }, parts);
+  expect_error([&] { model.load_state_dict({}); }, parts);
+  expect_error([&] { summary(model); }, parts);
 }
 
 template <class M>
@@ -131,9 +121,10 @@ struct WithPlainPart final : nn::Module {
   PlainPart part;
   explicit WithPlainPart(const nn::Scope& s) : Module(s), part(s) {}
 };
-struct OuterOfUnknown final : nn::Module {
-  OtherScope inner;
-  explicit OuterOfUnknown(const nn::Scope& s) : Module(s), inner(sub("inner")) {}
+template <class Inner>
+struct Outer final : nn::Module {
+  Inner inner;
+  explicit Outer(const nn::Scope& s) : Module(s), inner(sub("inner")) {}
 };
 
 TEST(UnknownMembers, InTheObject) {
@@ -179,7 +170,7 @@ TEST(UnknownMembers, InVectors) {
 }
 
 TEST(UnknownMembers, BelowTheGivenModule) {
-  OuterOfUnknown model(fresh());
+  Outer<OtherScope> model(fresh());
   expect_unknown(model, "OtherScope 'inner'", "Linear");
   expect_unknown(model.inner, "OtherScope 'inner'", "Linear");
   EXPECT_EQ(model.inner.a.parameters().size(), 2u);  // alone a model like any other
@@ -217,13 +208,7 @@ TEST(UnknownMembers, AddedLater) {
 }
 
 TEST(UnknownMembers, OfAModuleThatIsAMemberClashByName) {
-  struct Outer final : nn::Module {
-    OwnScope inner;
-    explicit Outer(const nn::Scope& s) : Module(s), inner(sub("inner")) {}
-  };
-  const std::string message = error_of([] { Outer{fresh()}; });
-  EXPECT_NE(message.find("'inner'"), std::string::npos) << message;
-  EXPECT_NE(message.find("sub(\"name\")"), std::string::npos) << message;
+  expect_error([] { Outer<OwnScope>{fresh()}; }, {"'inner'", "sub(\"name\")"});
 }
 
 TEST(UnknownMembers, SeveralBasesAndAlignment) {
@@ -441,18 +426,15 @@ TEST(UnknownMembers, ASubclassHandsOnItsScope) {
 }
 
 TEST(UnknownMembers, ThreadsMakeAndAskModels) {
-  std::vector<std::thread> threads;
-  for (int t = 0; t < 4; ++t)
-    threads.emplace_back([] {
-      for (int i = 0; i < 50; ++i) {
-        const nn::Sequential net(fresh(), nn::make<nn::Linear>(2, 3), gelu, nn::make<nn::Linear>(3, 1));
-        EXPECT_EQ(net.parameters().size(), 4u);
-        OwnScope wrong(fresh());
-        EXPECT_THROW(wrong.parameters(), Error);
-      }
-    });
-  for (std::thread& thread : threads) thread.join();
+  in_threads(4, [](size_t) {
+    for (int i = 0; i < 50; ++i) {
+      const nn::Sequential net(fresh(), nn::make<nn::Linear>(2, 3), gelu, nn::make<nn::Linear>(3, 1));
+      EXPECT_EQ(net.parameters().size(), 4u);
+      OwnScope wrong(fresh());
+      EXPECT_THROW(wrong.parameters(), Error);
+    }
+  });
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

@@ -2,20 +2,16 @@
 
 #include "tern/optim/clip.h"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-
 #include "tern/tests/core/rounding.h"
 #include "tern/tests/optim/optim_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
 
 std::vector<NamedTensor> parameters_with(const std::vector<Tensor>& gradients) {
   std::vector<NamedTensor> parameters;
   for (const Tensor& gradient : gradients) {
-    parameters.push_back({detail::concatenate("p", parameters.size()), test::leaf(zeros_like(gradient))});
+    parameters.push_back({detail::concatenate("p", parameters.size()), leaf(zeros_like(gradient))});
     parameters.back().tensor.set_grad(gradient);
   }
   return parameters;
@@ -23,18 +19,16 @@ std::vector<NamedTensor> parameters_with(const std::vector<Tensor>& gradients) {
 
 std::vector<double> all_gradients(const std::vector<NamedTensor>& parameters) {
   std::vector<double> values;
-  for (const NamedTensor& parameter : parameters) {
+  for (const NamedTensor& parameter : parameters)
     for (const double v : parameter.tensor.grad().to_vector<double>()) values.push_back(v);
-  }
   return values;
 }
 
 std::vector<Tensor> random_gradients(DType dtype) {
-  Generator generator = test::fresh_generator();
+  Generator generator = fresh_generator();
   std::vector<Tensor> gradients;
-  for (const Shape& shape : {Shape{3, 5}, Shape{}, Shape{0, 4}, Shape{1031}}) {
+  for (const Shape& shape : {Shape{3, 5}, Shape{}, Shape{0, 4}, Shape{1031}})
     gradients.push_back(randn(shape, generator).to(dtype));
-  }
   gradients.push_back(randn({6, 4}, generator).to(dtype).t());  // not contiguous
   return gradients;
 }
@@ -48,11 +42,11 @@ void expect_clipped(DType dtype, double type, double max_norm) {
   // A maximum is exact. The sum of squares has the type of computation and at least 16 parts; the root halves its
   // relative error.
   const auto terms = static_cast<int64_t>(before.size());
-  const double of_norm = type == 2 ? test::sum_error(terms / 16 + 16, test::compute_unit(dtype)) / 2 : 0;
+  const double of_norm = type == 2 ? sum_error(terms / 16 + 16, compute_unit(dtype)) / 2 : 0;
   EXPECT_NEAR(optim::clip_grad_norm(parameters, max_norm, {.norm_type = type}), norm, of_norm * norm);
   const double factor = std::min(1.0, max_norm / (norm + 1e-6));
   // The factor and the product are rounded to the type of computation, the result to that of the gradient.
-  const double rounding = 1.01 * test::storage_unit(dtype) + of_norm + 3 * test::compute_unit(dtype);
+  const double rounding = 1.01 * storage_unit(dtype) + of_norm + 3 * compute_unit(dtype);
   const double half_subnormal = dtype == float16 ? 0x1p-25 : 0;
   const auto after = all_gradients(parameters);
   ASSERT_EQ(after.size(), before.size());
@@ -80,15 +74,14 @@ TEST(ClipGradNorm, NothingToClip) {
 }
 
 TEST(ClipGradNorm, NonFinite) {
-  for (const double type : {2.0, double{INFINITY}}) {
+  for (const double type : {2.0, double{INFINITY}})
     for (const double bad : {double{NAN}, double{INFINITY}}) {
       const auto parameters = parameters_with({ones({3}), full({2}, bad), ones({1})});
       const optim::ClipOptions strict = {.norm_type = type, .error_if_non_finite = true};
-      test::expect_error([&] { optim::clip_grad_norm(parameters, 1, strict); }, {"norm"});
+      expect_error([&] { optim::clip_grad_norm(parameters, 1, strict); }, {"norm"});
       EXPECT_EQ(parameters[0].tensor.grad().to_vector<double>(), (std::vector<double>{1, 1, 1}));
       EXPECT_FALSE(std::isfinite(optim::clip_grad_norm(parameters, 1, {.norm_type = type})));
     }
-  }
 }
 
 TEST(ClipGradNorm, BadArguments) {
@@ -107,4 +100,4 @@ TEST(ClipGradValue, Limits) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

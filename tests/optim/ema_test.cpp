@@ -2,26 +2,17 @@
 
 #include "tern/optim/ema.h"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-
 #include "tern/optim/gradient_norm.h"
 #include "tern/tests/optim/optim_test.h"
 
-namespace tern {
+namespace tern::test {
 namespace {
-
-using test::copy_of;
-using test::expect_error;
-using test::Values;
 
 /// Parameters of every dtype with random gradients, an optimizer and the averages.
 class Training {
  public:
   explicit Training(const optim::EmaOptions& options = {.decay = 0.8}, uint64_t salt = 0)
-      : generator_(test::fresh_generator(salt)) {
+      : generator_(fresh_generator(salt)) {
     for (const auto& [dtype, shape] : {std::pair(float32, Shape{7, 3}),
                                        {float64, Shape{5}},
                                        {bfloat16, Shape{33}},
@@ -42,8 +33,8 @@ class Training {
   void update(int steps) {
     for (int i = 0; i < steps; ++i) ema->update(step());
   }
-  Values weights() const { return test::values_of(parameters); }
-  Values averages() const { return test::values_of(ema->state_dict()); }
+  Values weights() const { return values_of(parameters); }
+  Values averages() const { return values_of(ema->state_dict()); }
 
   StateView parameters;
   std::optional<optim::AdamW> optimizer;
@@ -87,13 +78,13 @@ TEST(Ema, ASkippedStepChangesNothing) {
   Training training;
   training.update(2);
   const auto before = training.averages(), weights = training.weights();
-  const optim::StepResult skipped = training.step(std::numeric_limits<double>::infinity());
+  const optim::StepResult skipped = training.step(INFINITY);
   training.ema->update(skipped);
   EXPECT_TRUE(skipped.skipped());
   EXPECT_EQ(training.weights(), weights);
   EXPECT_EQ(training.averages(), before);
   // Skipped because of the norm of an earlier pass.
-  const Tensor nan = full({3}, std::nan(""));
+  const Tensor nan = full({3}, NAN);
   training.ema->update(
       training.step(1, {.skip_non_finite = true, .earlier_norm = optim::gradient_norm({nan}, nan.device())}));
   EXPECT_EQ(training.weights(), weights);
@@ -102,7 +93,7 @@ TEST(Ema, ASkippedStepChangesNothing) {
   EXPECT_NE(training.averages(), before);
   // Without skip_non_finite neither the step nor the update is skipped.
   const auto moved = training.averages();
-  training.ema->update(training.step(std::numeric_limits<double>::infinity(), {.max_norm = 1}));
+  training.ema->update(training.step(INFINITY, {.max_norm = 1}));
   EXPECT_NE(training.averages(), moved);
   Training other;
   other.ema->update();
@@ -179,4 +170,4 @@ TEST(Ema, Errors) {
 }
 
 }  // namespace
-}  // namespace tern
+}  // namespace tern::test

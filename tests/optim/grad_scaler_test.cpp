@@ -2,12 +2,6 @@
 
 #include "tern/optim/grad_scaler.h"
 
-#include <gtest/gtest.h>
-
-#include <cmath>
-#include <limits>
-#include <random>
-
 #include "tern/tests/optim/optim_test.h"
 
 namespace tern::optim {
@@ -15,8 +9,6 @@ namespace {
 
 using test::expect_error;
 using Doubles = std::vector<double>;
-
-constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 struct Model {
   Tensor w = from_vector(std::vector<float>{1, -2, 3}, {3}).set_requires_grad(true);
@@ -90,7 +82,7 @@ GradScaler follow(const GradScalerOptions& options, Rule rule, double overflow_p
   for (int i = 0; i < steps; ++i) {
     const bool overflow = overflows(random);
     const Doubles before = training.weights(), gradient = {1, 2, -4};
-    EXPECT_EQ(training.step({1, 2, overflow ? kInfinity : -4}).skipped(), overflow);
+    EXPECT_EQ(training.step({1, 2, overflow ? INFINITY : -4}).skipped(), overflow);
     rule.update(overflow);
     skipped += overflow;
     EXPECT_EQ(training.scaler.current_scale(), rule.scale) << i;
@@ -190,16 +182,16 @@ TEST(GradScalerTest, OutOfOrderUse) {
   expect_error([&] { scaler.update(); }, {"no inf checks were recorded prior to update"});
   expect_error([&] { scaler.scale(from_vector(std::vector<int64_t>{1}, {1})); }, {"floating tensor"});
   using O = GradScalerOptions;
-  for (const O& bad : {O{.init_scale = 0}, O{.init_scale = kInfinity}, O{.growth_factor = 1}, O{.backoff_factor = 1},
+  for (const O& bad : {O{.init_scale = 0}, O{.init_scale = INFINITY}, O{.growth_factor = 1}, O{.backoff_factor = 1},
                        O{.backoff_factor = 0}, O{.growth_interval = 0}, O{.hysteresis = 0}, O{.min_scale = -1},
-                       O{.init_scale = 1, .min_scale = 2}, O{.growth_factor = std::nan("")}})
+                       O{.init_scale = 1, .min_scale = 2}, O{.growth_factor = NAN}})
     EXPECT_THROW(GradScaler{bad}, Error);
 }
 
 TEST(GradScalerTest, ManySkipsInARowAreAnError) {
   Training training({.max_skipped_in_row = 5});
   const Doubles before = training.weights();
-  const auto step = [&] { training.step({1, std::nanf(""), 1}); };
+  const auto step = [&] { training.step({1, NAN, 1}); };
   for (int i = 0; i < 5; ++i) step();
   expect_error(step, {"6 updates in a row were skipped"});
   EXPECT_EQ(training.weights(), before);
@@ -210,7 +202,7 @@ TEST(GradScalerTest, AnOverflowAtTheLeastScaleIsAnError) {
   GradScalerOptions options = GradScalerOptions::deepspeed();
   options.init_scale = 4;
   Training training(options);
-  const auto step = [&] { training.step({1, kInfinity, 1}); };
+  const auto step = [&] { training.step({1, INFINITY, 1}); };
   for (const double scale : {4, 2, 1}) {
     step();
     EXPECT_EQ(training.scaler.current_scale(), scale);
@@ -240,7 +232,7 @@ TEST(GradScalerTest, AnOverflowSkipsItsOptimizerOnly) {
     Model other;
     SGD b(other.parameters(), {.lr = 1});
     const Doubles before = training.weights();
-    scaler.scale(add(training.loss({1, kInfinity, 1}), other.loss({1, 2, 3}))).backward();
+    scaler.scale(add(training.loss({1, INFINITY, 1}), other.loss({1, 2, 3}))).backward();
     if (unscaled) {
       scaler.unscale(training.optimizer);
       clip_grad_value(training.parameters(), 1);
@@ -254,7 +246,7 @@ TEST(GradScalerTest, AnOverflowSkipsItsOptimizerOnly) {
     EXPECT_EQ(other.weights(), (Doubles{0, -4, 0}));
     // unscale() alone is enough for an update, as in PyTorch.
     training.optimizer.zero_grad();
-    training.backward({1, kInfinity, 1});
+    training.backward({1, INFINITY, 1});
     scaler.unscale(training.optimizer);
     scaler.update();
     EXPECT_EQ(scaler.current_scale(), 2);

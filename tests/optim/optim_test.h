@@ -1,14 +1,9 @@
 #pragma once
 // Common code of the optimizers' tests.
 
-#include <string>
-#include <vector>
-
-#include "tern/core/ops/ops.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/state.h"
-#include "tern/tests/errors.h"
 #include "tern/tests/optim/rmsprop.h"
 
 namespace tern::test {

@@ -1,7 +1,5 @@
 // What optimizers keep: names, copies and compensations of 16-bit weights, and runs that continue from a state.
 
-#include <gtest/gtest.h>
-
 #include <algorithm>
 
 #include "tern/tests/optim/optim_test.h"

@@ -1,9 +1,6 @@
 // Optimizers against PyTorch's results and against loops: golden runs, groups, late parameters, skips. One of them is
 // not the library's.
 
-#include <gtest/gtest.h>
-
-#include <cmath>
 #include <fstream>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -275,16 +272,17 @@ TEST(Optimizer, ClippingInTheStepIsClippingBeforeIt) {
 }
 
 TEST(Optimizer, NonFiniteGradientsSkipTheWholeUpdate) {
-  for (const double bad : {static_cast<double>(NAN), static_cast<double>(INFINITY), -static_cast<double>(INFINITY)})
+  for (const double bad : {double{NAN}, double{INFINITY}, -double{INFINITY}})
     for (const Case& c : cases())
-      for (const DType dtype : {float32, bfloat16}) {
-        SCOPED_TRACE(testing::Message() << c.name << " " << dtype << " " << bad);
+      for (const auto& [dtype, first] :
+           {std::pair(float32, true), {float32, false}, {bfloat16, true}, {bfloat16, false}}) {
+        SCOPED_TRACE(testing::Message() << c.name << " " << dtype << " " << bad << (first ? " in the first step" : ""));
         Tensor a = leaf(fresh_normal({33}, 1).to(dtype)), b = leaf(fresh_normal({50}, 2).to(dtype));
         const StateView weights = {{"first", a}, {"second", b}};
         optim::Optimizer optimizer = c.of(weights);
         a.set_grad(fresh_normal({33}, 3).to(dtype));
         b.set_grad(fresh_normal({50}, 4).to(dtype));
-        optimizer.step({.skip_non_finite = true});
+        if (!first) optimizer.step({.skip_non_finite = true});
         const Values before = values_of(weights), state = values_of(optimizer.state_dict());
 
         Tensor gradient = fresh_normal({50}, 5);
@@ -313,18 +311,6 @@ TEST(Optimizer, NonFiniteGradientsAreAppliedUnlessTheStepIsToSkip) {
     EXPECT_FALSE(optimizer.step({.max_norm = 1}).skipped());
     EXPECT_TRUE(std::isnan(a.to_vector<double>()[7])) << c.name;
   }
-}
-
-TEST(Optimizer, ASkippedFirstStepCountsNothing) {
-  Tensor w = leaf(full({1}, 2, {.dtype = float64}));
-  optim::Adam optimizer({{"w", w}}, {.lr = 0.1});
-  w.set_grad(full({1}, NAN, {.dtype = float64}));
-  EXPECT_TRUE(optimizer.step({.skip_non_finite = true}).skipped());
-  w.set_grad(full({1}, 0.7, {.dtype = float64}));
-  optimizer.step();
-  ScalarAdam expected{2};
-  expected.step(0.7, 0.1);
-  EXPECT_NEAR(w.item<double>(), expected.w, 1e-14);
 }
 
 TEST(Optimizer, ResultsNotRequestedAreErrors) {

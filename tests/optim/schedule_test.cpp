@@ -2,8 +2,6 @@
 
 #include "tern/optim/schedule.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>

@@ -26,9 +26,8 @@ TEST_F(LaunchTest, AnErrorOfAllIsOneLine) {
 
 TEST_F(LaunchTest, WithoutMpirun) {
   const Setting no_path{.in_child = [] { setenv("PATH", "", 1); }};
-  const Result result = tern("launch --nproc 2 -- info", no_path);
-  EXPECT_EQ(result.status, 1);
-  EXPECT_TRUE(has(lines_of(result.err).back(), has_mpi() ? "openmpi-bin" : "libtern_mpi.so")) << result.err;
+  const std::string part = has_mpi() ? "apt-get install openmpi-bin" : "libtern_mpi.so";
+  expect_error(tern("launch --nproc 2 -- info", no_path), 1, {part});
 }
 
 TEST_F(LaunchTest, AnMpirunThatDoesNotNoticeADeadRankIsEnded) {
@@ -63,8 +62,6 @@ TEST_F(LaunchTest, TorchrunIsForGpus) {
 
 TEST_F(LaunchTest, WrongUsage) {
   expect_error(tern("launch"), 2, {"--nproc"});
-  expect_error(tern("launch --nproc 0 -- info"), 2, {"--nproc"});
-  expect_error(tern("launch --nproc two -- info"), 2, {"--nproc", "two"});
   expect_error(tern("launch --nproc 2"), 2, {"tern launch --nproc 2 -- train"});
   expect_error(tern("launch --nproc 2 --"), 2, {"nothing to start"});
   expect_error(tern("launch --nproc 2 info"), 2, {"'info'"});

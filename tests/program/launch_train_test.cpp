@@ -2,6 +2,7 @@
 // of stopping, killing or failing ranks.
 
 #include "tern/core/io/safetensors.h"
+#include "tern/tests/core/core_test.h"
 #include "tern/tests/program/resume.h"
 
 namespace tern::program {
@@ -42,11 +43,9 @@ class LaunchTrainTest : public InterruptedRuns {
                     b = load_safetensors(file(reference + "/model.safetensors")).tensors;
     ASSERT_EQ(a.size(), b.size());
     for (size_t i = 0; i < a.size(); ++i) {
-      const std::vector<double> x = a[i].tensor.to_vector<double>(), y = b[i].tensor.to_vector<double>();
-      ASSERT_EQ(x.size(), y.size());
+      SCOPED_TRACE(a[i].name);
       // softmax does not depend on the keys' bias: its gradient is rounding errors, which Adam makes whole steps of.
-      const double limit = a[i].name.ends_with("key.bias") ? 0.1 : tolerance * 10;
-      for (size_t k = 0; k < x.size(); ++k) ASSERT_NEAR(x[k], y[k], limit) << a[i].name;
+      test::expect_near(a[i].tensor, b[i].tensor, a[i].name.ends_with("key.bias") ? 0.1 : tolerance * 10);
     }
   }
 
@@ -82,7 +81,6 @@ class LaunchTrainTest : public InterruptedRuns {
     EXPECT_NE(system((command + " >" + file("mpirun.log").string() + " 2>&1").c_str()), 0);
     return read("mpirun.log");
   }
-  /// Checks the end of a job that a signal has stopped.
   static void expect_stopped(const Result& result, int status, const std::string& out) {
     EXPECT_EQ(result.status, status) << result.err;
     EXPECT_FALSE(has(result.err, "tern: error"));
@@ -235,8 +233,7 @@ TEST_F(LaunchTrainTest, RanksThatDiffer) {
   write("a/data.csv", read("curve/data.csv"));
   write("b/data.csv", read("curve/data.csv") + "one more,mixed feelings\n");
   const auto text = [&](const std::string& folder, const std::string& rate) {
-    const Words more = {"--init", kCurve, "--batch-size", "2", "--lr", rate};
-    return one_rank(folder, texts(file("out").string(), more));
+    return one_rank(folder, texts(file("out").string(), {"--init", kCurve, "--batch-size", "2", "--lr", rate}));
   };
   const std::string options = mpirun(text("a", "1e-3"), text("a", "2e-3"));
   EXPECT_TRUE(has(options, "start: rank 1 has --lr 0.002, but rank 0 has --lr 0.001"));
@@ -295,7 +292,6 @@ TEST_F(LaunchTrainTest, TheOptimizersStateDivided) {
 
   const Result alone = succeeds(texts("alone", "--strategy zero1 --max-steps 1"));
   EXPECT_TRUE(has(alone.err, "there is one process, so nothing is divided"));
-  expect_error(tern(texts("wrong", "--strategy zero")), 2, {"--strategy", "unknown 'zero'", "zero1"});
 }
 
 }  // namespace

@@ -20,8 +20,7 @@ class PowerCutTest : public InterruptedRuns {
   }
   void expect_goes_on(const std::string& cut) const {
     expect_all_are_whole(cut);
-    const Result resumed = succeeds(resume(cut));
-    EXPECT_FALSE(has(resumed.err, "was changed"));
+    EXPECT_FALSE(has(succeeds(resume(cut)).err, "was changed"));
     expect_same(cut, "whole");
     EXPECT_EQ(checkpoints(cut), checkpoints("whole"));
   }
@@ -42,8 +41,7 @@ TEST_F(PowerCutTest, AfterTheEnd) {
   EXPECT_EQ(result.status, 75) << result.err;
   ASSERT_FALSE(checkpoints("stopped").empty());
   expect_all_are_whole("stopped");
-  const Result resumed = tern(resume("stopped"));
-  EXPECT_FALSE(has(resumed.err, "was changed"));
+  EXPECT_FALSE(has(tern(resume("stopped")).err, "was changed"));
 }
 
 /// A checkpoint is found as soon as it has its final name, with the metrics up to it; checkpoints removed afterwards

@@ -26,17 +26,12 @@ TEST_F(PredictTest, KeepsTheOrder) {
     texts.push_back(text);
     input += Json({{"text", text}}).dump() + "\n";
   }
-  const Result result = succeeds("predict curve --jsonl", input);
-  const std::vector<Json> answers = json_lines(result.out);
+  const std::vector<Json> answers = json_lines(succeeds("predict curve --jsonl", input).out);
   ASSERT_EQ(answers.size(), texts.size());
   for (const size_t i : {size_t{0}, size_t{1}, size_t{255}, size_t{256}, size_t{257}, size_t{499}, size_t{699}}) {
     const Json alone = answer("predict curve --jsonl", Json({{"text", texts[i]}}).dump());
     for (size_t k = 0; k < 3; ++k) EXPECT_NEAR(alone["logits"][k], answers[i]["logits"][k], 1e-5) << i;
     EXPECT_EQ(alone["label"], answers[i]["label"]);
-    const auto logits = alone["logits"].get<std::vector<double>>();
-    double sum = 0;
-    for (const double logit : logits) sum += std::exp(logit - *std::max_element(logits.begin(), logits.end()));
-    EXPECT_NEAR(alone["score"], 1 / sum, 1e-6);
   }
   // The same texts as plain lines, from a file and from stdin.
   std::string plain;
@@ -58,20 +53,27 @@ TEST_F(PredictTest, LinesOfEveryKind) {
   const Result result = succeeds("predict curve", input);
   EXPECT_EQ(lines_of(result.out).size(), 7u);
   test::expect_peak_below(result.peak_kib, 300 << 10);
-  EXPECT_EQ(tern("predict curve").out, "");
-  succeeds("predict curve");
+  EXPECT_EQ(succeeds("predict curve").out, "");
   expect_error(tern("predict curve missing.txt"), 1, {"missing.txt"});
   expect_error(tern("predict curve ."), 1, {"."});
 }
 
 TEST_F(PredictTest, DamagedJsonLineFailsAfterEarlierResults) {
-  for (const std::string bad : {"{\"text\": ", "[]", "{\"txt\": \"x\"}", "{\"text\": 5}", "x"}) {
+  for (const auto& [bad, reason] : {std::pair<std::string, std::string>("{\"text\": ", "text"),
+                                    {"[]", "text"},
+                                    {"{\"txt\": \"x\"}", "text"},
+                                    {"x", "text"},
+                                    {"{\"text\": 5}", "expected an object with a string \"text\""},
+                                    {"[\"text\"]", "expected an object with a string \"text\""},
+                                    {"{\"text\": \"\xff\"}", "not valid JSON"},
+                                    {"{\"text\": \"a\", \"n\": 1e999}", "the number 1e999"},
+                                    {"{\"text\": \"a\", \"text\": \"b\"}", "the name 'text' occurs twice"}}) {
     for (const auto& [command, answers] : {std::pair("predict curve --jsonl", 2u), {"tokenize --jsonl", 1u}}) {
       const std::string good = "{\"text\": \"a\"}\n", more = answers == 2 ? "\n" + good : "";
       Result result = tern(command, good + more + bad + "\n" + good);
       EXPECT_EQ(json_lines(result.out).size(), answers) << bad;
       result.out.clear();
-      expect_error(result, 1, {answers == 2 ? "stdin:4" : "stdin:2", "text"});
+      expect_error(result, 1, {answers == 2 ? "stdin:4: " : "stdin:2: ", reason});
     }
   }
 }
@@ -112,19 +114,6 @@ TEST_F(PredictTest, Tokenize) {
   write("vocab.txt", "[UNK]\nhello\n##o\n");
   EXPECT_EQ(tern("tokenize --vocab vocab.txt", "hello helloo other\n").out, "1 1 2 0\n");
   expect_error(tern("tokenize --vocab vocab.txt --special", "hello\n"), 1, {"vocabulary", "[SEP]"});
-}
-
-TEST_F(PredictTest, ReferenceVectors) {
-  const char* data = std::getenv("TERN_DATA");
-  const fs::path vectors = fs::path(data ? data : "") / "wordpiece" / "vectors.jsonl";
-  if (!data || !fs::exists(vectors)) GTEST_SKIP() << "data: TERN_DATA has no wordpiece/vectors.jsonl";
-  std::string input;
-  const std::vector<Json> expected = json_lines(read_text(vectors));
-  for (const Json& row : expected) input += Json({{"text", row["text"]}}).dump() + "\n";
-  const Result result = succeeds("tokenize --jsonl", input);
-  const std::vector<Json> got = json_lines(result.out);
-  ASSERT_EQ(got.size(), expected.size());
-  for (size_t i = 0; i < got.size(); ++i) ASSERT_EQ(got[i]["ids"], expected[i]["ids"]) << i;
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 // Runs the built program like a user: as a process, with its streams and exit status.
 
 #include <fcntl.h>
-#include <gtest/gtest.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -11,12 +10,10 @@
 
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <sstream>
-#include <string>
 #include <vector>
 
 #include "tern/tests/places.h"
@@ -324,8 +321,7 @@ inline void expect_error(const Result& result, int status, const std::vector<std
   for (const std::string& line : lines) errors += line.find("tern: error: ") != std::string::npos;
   EXPECT_EQ(errors, 1) << result.err;
   EXPECT_TRUE(lines.back().starts_with("tern: error: ")) << result.err;
-  for (const std::string& part : parts)
-    EXPECT_NE(lines.back().find(part), std::string::npos) << part << " not in: " << lines.back();
+  for (const std::string& part : parts) EXPECT_TRUE(has(lines.back(), part));
 }
 
 /// `rows` texts with two labels; one word determines the label.

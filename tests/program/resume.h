@@ -23,7 +23,6 @@ class InterruptedRuns : public ProgramTest {
   static Words arguments(const std::string& out, const Words& more = {}) {
     return texts(out, with_defaults("--epochs 6 --batch-size 2 --checkpoint-every 10", more));
   }
-  /// Resumes a run, or a checkpoint.
   static Words resume(const std::string& what) { return {"resume", what, "--threads", "1"}; }
 
   /// All fields of metrics.jsonl except those that differ between equal runs.
@@ -46,7 +45,6 @@ class InterruptedRuns : public ProgramTest {
     std::erase_if(names, [](const std::string& name) { return !name.starts_with("step-"); });
     return names;
   }
-  /// Checks that no folder with a checkpoint's name is damaged.
   void expect_all_are_whole(const std::string& run) const {
     for (const std::string& name : checkpoints(run))
       EXPECT_NO_THROW(models::load_checkpoint(file(run + "/checkpoints/" + name).string())) << name;

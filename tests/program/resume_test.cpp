@@ -50,8 +50,7 @@ TEST_F(ResumeTest, SignalsSaveAndTheStatusSaysWhich) {
     if (stopped.status == 0) continue;  // it had already ended
     EXPECT_EQ(stopped.status, status) << stopped.err;
     EXPECT_TRUE(has(stopped.err, "tern resume " + out));
-    const Result resumed = succeeds(resume(out));
-    EXPECT_TRUE(has(resumed.err, "resume: "));
+    EXPECT_TRUE(has(succeeds(resume(out)).err, "resume: "));
     expect_same(out, "whole");
   }
 }
@@ -83,8 +82,6 @@ TEST_F(ResumeTest, AveragesOfTheWeights) {
   interrupted(averaged("cut"), "validation loss", SIGKILL);
   succeeds(averaged("cut"));
   expect_same("cut", "whole");
-  expect_error(tern(arguments("whole", "--resume auto")), 1, {"--ema was 0.9 and is 0"});
-  expect_error(tern(arguments("other", "--ema 1")), 2, {"--ema"});
 }
 
 TEST_F(ResumeTest, ADamagedNewestCheckpoint) {
@@ -94,12 +91,8 @@ TEST_F(ResumeTest, ADamagedNewestCheckpoint) {
   copy("whole", "damaged");
   const fs::path optimizer = file("damaged/checkpoints/" + all.back() + "/optimizer.safetensors");
   fs::resize_file(optimizer, fs::file_size(optimizer) / 2);
-  const Result resumed = succeeds(resume("damaged"));
-  EXPECT_TRUE(has(resumed.err, "the one before it is used"));
+  EXPECT_TRUE(has(succeeds(resume("damaged")).err, "the one before it is used"));
   expect_same("damaged", "whole");
-  // A given checkpoint, older than the newest.
-  succeeds(resume("whole/checkpoints/" + all.front()));
-  expect_same("whole", "damaged");
 }
 
 TEST_F(ResumeTest, AFullDiskKeepsWhatWasThere) {
@@ -118,13 +111,10 @@ TEST_F(ResumeTest, AFullDiskKeepsWhatWasThere) {
 TEST_F(ResumeTest, WhatCannotBeResumed) {
   succeeds(arguments("run"));
   expect_error(tern(arguments("run")), 1, {"already holds files", "--resume auto"});
-  expect_error(tern(arguments("run", "--resume auto --lr 2e-3")), 1, {"--lr was 0.001 and is 0.002"});
   expect_error(tern("resume nothing"), 1, {"nothing: no such folder"});
   fs::create_directories(file("empty"));
   expect_error(tern("resume empty"), 1, {"run.json", "is empty the folder of a run?"});
-  expect_error(tern("resume run --seed 1"), 2, {"--seed"});
   expect_error(tern("train distilbert --resume auto"), 2, {"--out"});
-  expect_error(tern("train distilbert --checkpoint-every 5x"), 2, {"--checkpoint-every", "'5x'"});
   // Other rows under the same file name.
   write("data.csv", read("curve/data.csv") + "one more,mixed feelings\n");
   expect_error(tern("resume run"), 1, {"the data's"});
@@ -176,11 +166,6 @@ TEST_F(ResumeTest, KilledBeforeTheFirstWordWasWritten) {
   succeeds(arguments("killed", "--resume auto"));
   expect_same("killed", "whole");
   EXPECT_EQ(listing("killed"), listing("whole"));
-  // Files of others do not count as a run.
-  write("other/metrics.jsonl", "");
-  write("other/letter.txt", "Dear");
-  expect_error(tern(arguments("other", "--resume auto")), 1, {"other/run.json", "the folder of a run?"});
-  EXPECT_EQ(listing("other"), "letter.txt metrics.jsonl");
 }
 
 TEST_F(ResumeTest, TwoRunsInOneFolder) {

@@ -29,7 +29,6 @@ TEST_F(UsageTest, WrongWordsAndNumbers) {
       {"train distilbert --preset tiny --init x", {"--preset", "--init"}},
       {"train distilbert --batch-size 4 --batch-tokens 99", {"--batch-size", "--batch-tokens"}},
       {"train distilbert --group-by-length", {"--group-by-length", "--batch-size"}},
-      {"train distilbert --dtype bf16-treu", {"'bf16-treu'", "did you mean 'bf16-true'", "fp16-true"}},
       {"train distilbert --kahan", {"--kahan", "--dtype bf16-true"}},
       {"train distilbert --kahan --dtype bf16", {"--kahan", "--dtype bf16-true"}},
       {"train distilbert --kahan --dtype fp16-true", {"--kahan", "--dtype bf16-true"}},
@@ -40,7 +39,6 @@ TEST_F(UsageTest, WrongWordsAndNumbers) {
       {"eval", {"dir"}},
       {"eval DIR --autotune", {"'--autotune'"}},
       {"eval DIR --jsom", {"'--jsom'", "'--json'"}},
-      {"eval DIR --split half", {"--split", "half"}},
       {"predict", {"dir"}},
       {"predict DIR --josnl", {"'--josnl'", "'--jsonl'"}},
       {"tokenize --vcoab x", {"'--vcoab'", "'--vocab'"}},
@@ -68,8 +66,7 @@ TEST_F(UsageTest, HelpShowsDefaultsAndAnExample) {
     EXPECT_TRUE(has(result.out, command));
   EXPECT_EQ(succeeds("help").out, result.out);
   EXPECT_EQ(tern({}).status, 2);
-  succeeds("--version");
-  EXPECT_EQ(tern("--version").out.substr(0, 5), "tern ");
+  EXPECT_EQ(succeeds("--version").out.substr(0, 5), "tern ");
   succeeds("info");
 }
 

@@ -2,10 +2,10 @@
 // folders of images as users have them, with all kinds of PNG and JPEG and files that only have their names.
 
 #include <sys/stat.h>
-#include <zlib.h>
 
 #include "tern/core/io/safetensors.h"
 #include "tern/data/images/image.h"
+#include "tern/tests/data/support.h"
 #include "tern/tests/program/program.h"
 #include "tern/tests/support/seed.h"
 
@@ -38,9 +38,8 @@ TEST_F(VitTest, DigitsTrainResumeAndEvaluate) {
             "checkpoints config.json metrics.jsonl model.safetensors preprocessor_config.json run.json");
 
   interrupted(train + "--out cut", "step ", SIGKILL);
-  const Result resumed = succeeds(train + "--out cut");
+  EXPECT_EQ(succeeds(train + "--out cut").out, whole.out);
   EXPECT_TRUE(weights("cut") == weights("whole"));
-  EXPECT_EQ(resumed.out, whole.out);
 
   EXPECT_NEAR(answer("eval whole --json")["accuracy"], metrics("whole").back()["test_accuracy"], 1e-12);
 }
@@ -76,18 +75,14 @@ TEST_F(VitTest, AFolderOfImages) {
 
 TEST_F(VitTest, WhatIsWrongIsNamed) {
   write_images("photos", 20);
-  write_text(file("photos/left/broken.png"), "not a picture");
+  write("photos/left/broken.png", "not a picture");
   const Result skipped =
       succeeds("train vit --data photos --out run --image-size 16 --max-steps 3 --batch-size 8 --split all");
   EXPECT_TRUE(has(skipped.err, "broken.png"));
   expect_error(tern("predict run photos/left/broken.png"), 1, {"broken.png"});
   expect_error(tern("predict run nothing.png"), 1, {"nothing.png"});
-  expect_error(tern("train vit --batch-tokens 100"), 2, {"--batch-tokens", "texts"});
-  expect_error(tern("train distilbert --mixup 1"), 2, {"--mixup", "images"});
   expect_error(tern("train vit --preset huge"), 2, {"--preset", "large"});
   expect_error(tern("train vit --data photos --image-size 17 --out x"), 1, {"patch_size"});
-  expect_error(tern({"train", "vit", "--data", "photos", "--init", kGolden + "distilbert_gelu", "--out", "x"}), 1,
-               {"Vision Transformer"});
   EXPECT_FALSE(exists("x"));
 }
 
@@ -155,37 +150,12 @@ class ImageFilesTest : public ProgramTest {
                                                  static_cast<size_t>(tensor.nbytes())};
     return files;
   }
-  /// A PNG file without pixels whose header declares some.
-  static std::string claim(uint32_t width, uint32_t height) {
-    std::string bytes = golden().at("png_rgb");
-    for (int i = 0; i < 4; ++i) {
-      bytes[16 + i] = static_cast<char>(width >> 8 * (3 - i));
-      bytes[20 + i] = static_cast<char>(height >> 8 * (3 - i));
-    }
-    const uLong crc = crc32(0, reinterpret_cast<const Bytef*>(&bytes[12]), 17);
-    for (int i = 0; i < 4; ++i) bytes[29 + i] = static_cast<char>(crc >> 8 * (3 - i));
-    return bytes;
-  }
   static int count_of(const std::string& text, const std::string& part) {
     int count = 0;
     for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++count;
     return count;
   }
 };
-
-TEST_F(ImageFilesTest, EveryKindOfPixelsIsRead) {
-  write_classes(1);
-  Words predict = "predict run";
-  for (const auto& [name, bytes] : golden()) {
-    const std::string path = "photos/cat/" + name + (name.starts_with("png") ? ".png" : ".JPEG");
-    write(path, bytes);
-    predict.push_back(path);
-  }
-  const Result trained = succeeds(train_all());
-  EXPECT_FALSE(has(trained.err, "skipped"));
-  const Result predicted = succeeds(predict);
-  EXPECT_EQ(lines_of(predicted.out).size(), predict.size() - 2);
-}
 
 TEST_F(ImageFilesTest, WhatIsNoImageIsNamedOnceAndSkipped) {
   write_classes();
@@ -195,9 +165,9 @@ TEST_F(ImageFilesTest, WhatIsNoImageIsNamedOnceAndSkipped) {
   write("photos/cat/cut.jpg", cut("jpeg_420"));
   write("photos/cat/empty.png", "");
   write("photos/cat/gif.png", "GIF89a....");
-  write("photos/cat/huge.png", claim(30000, 30000));
-  write("photos/dog/bomb.png", claim(13000, 13000));  // within the limit, but without data
-  write("photos/dog/name\xff\n\x1b[31m.png", "");     // invalid UTF-8 and control characters
+  write("photos/cat/huge.png", data::png_of_size(files.at("png_rgb"), 30000, 30000));
+  write("photos/dog/bomb.png", data::png_of_size(files.at("png_rgb"), 13000, 13000));  // within the limit, without data
+  write("photos/dog/name\xff\n\x1b[31m.png", "");  // invalid UTF-8 and control characters
   fs::create_symlink("nowhere.png", file("photos/dog/dangling.png"));
   fs::create_symlink("loop.png", file("photos/dog/loop.png"));
   ASSERT_EQ(mkfifo(file("photos/dog/pipe.png").c_str(), 0600), 0);
@@ -222,23 +192,12 @@ TEST_F(ImageFilesTest, TooManyOfThemEndTheRun) {
   EXPECT_EQ(count_of(stopped.err, "skipped: "), 100);
 }
 
+/// tests/data/image_set_test.cpp has the others.
 TEST_F(ImageFilesTest, FoldersThatAreNoDataSet) {
   write_class("cat", 4);
   expect_error(tern(train_all()), 1, {"photos: every image has the label 'cat'", "two or more"});
-  fs::create_directories(file("photos/dog"));
-  expect_error(tern(train_all()), 1, {"photos/dog: no images (.png, .jpg, .jpeg) for this label"});
-  fs::remove(file("photos/dog"));
   write_class("bad\xff", 4);
   expect_error(tern(train_all()), 1, {"photos/bad\\xff", "label", "UTF-8"});
-  fs::remove_all(file("photos/bad\xff"));
-  fs::create_directory_symlink(file("photos"), file("photos/cat/again"));
-  expect_error(tern(train_all()), 1, {"cat/again", "a link to a folder that it is in"});
-  fs::remove(file("photos/cat/again"));
-  write_class("dog", 4);
-  for (int i = 0; i < 4; ++i)
-    for (const char* name : {"cat", "dog"})
-      write("photos/" + std::string(name) + "/" + std::to_string(i) + ".png", "broken");
-  expect_error(tern(train_all()), 1, {"photos: none of its 8 images can be read"});
   EXPECT_FALSE(exists("run"));
 }
 
@@ -258,19 +217,6 @@ TEST_F(ImageFilesTest, AFileThatMayNotBeRead) {
   fs::permissions(file("out"), fs::perms::all);
   const Result trained = succeeds(train_all("out/run"), as_another_user());
   EXPECT_EQ(count_of(trained.err, "skipped: cannot open photos/cat/3.png: Permission denied"), 1) << trained.err;
-}
-
-/// Other damage: tests/data/cifar10_test.cpp.
-TEST_F(ImageFilesTest, DamagedCifar10) {
-  for (const std::string& name : Words("data_batch_1 data_batch_2 data_batch_3 data_batch_4 data_batch_5 test_batch")) {
-    write("bin/" + name + ".bin", "");
-    fs::resize_file(file("bin/" + name + ".bin"), 30730000 + (name == "test_batch" ? 1 : 0));
-  }
-  const Words train = "train vit --out run --max-steps 1 --data";
-  expect_error(tern(train + "bin"), 1, {"bin/test_batch.bin: ", "more follows at byte 30730000"});
-  write("py/data_batch_1", "cposix\nsystem\n(S'touch ran'\ntR.");
-  expect_error(tern(train + "py"), 1, {"py/data_batch_1: at byte ", "it names posix.system", "never runs code"});
-  EXPECT_FALSE(exists("ran"));
 }
 
 }  // namespace

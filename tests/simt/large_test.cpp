@@ -30,13 +30,10 @@ std::vector<int64_t> grids_of(const std::function<void()>& body) {
     recorded.push_back(int64_t{launch.grid[0]} * launch.grid[1] * launch.grid[2]);
     return simt::Refusal();
   });
-  try {
-    body();
-  } catch (...) {
-    simt::set_launcher(nullptr);
-    throw;
-  }
-  simt::set_launcher(nullptr);
+  const struct AtEnd {
+    ~AtEnd() { simt::set_launcher(nullptr); }
+  } at_end;
+  body();
   return recorded;
 }
 
@@ -144,8 +141,7 @@ TEST(SimtLarge, MoreThanAGridIsOneClearError) {
   for (const LaunchCase& c : kLaunchCases) {
     if (c.too_many == 0) continue;
     SCOPED_TRACE(c.name);
-    const std::string message = error_of([&] { grids_of([&] { c.launch(c.too_many); }); });
-    EXPECT_TRUE(has(message, "CUDA allows 2147483647"));
+    expect_error([&] { grids_of([&] { c.launch(c.too_many); }); }, {"CUDA allows 2147483647"});
   }
   const int64_t rows = int64_t{1} << 32;
   EXPECT_THROW(grids_of([&] {
@@ -233,11 +229,9 @@ TEST(SimtLarge, ReductionsArePlannedIn64Bits) {
 
 constexpr int64_t kFar = (int64_t{1} << 31) + 16;
 
-/// Elements that are 2^31 and more apart, with and without 16-byte vectors in between; the last is beyond 2^33.
-struct FarCase {
-  Shape shape, strides;
-};
-const std::vector<FarCase> kFarCases = {
+/// Shapes and strides of elements that are 2^31 and more apart, with and without 16-byte vectors in between; the last
+/// is beyond 2^33.
+const std::vector<std::pair<Shape, Shape>> kFarCases = {
     {{5, 72}, {kFar, 1}},
     {{4, 7}, {kFar + 5, 3}},
     {{9, 10}, {1, kFar / 2}},
@@ -249,10 +243,10 @@ TEST(SimtLarge, CopyAddAndReduceOverFarApartElements) {
   if (!memory) GTEST_SKIP() << "memory: the system gives out no address space of 43 GB";
   std::mt19937_64 random = fresh_random();
   for (const DType dtype : {float32, uint8})
-    for (const FarCase& c : kFarCases) {
-      SCOPED_TRACE(testing::Message() << testing::PrintToString(c.strides) << " " << name_of(dtype));
-      const View far = memory.view(dtype, c.shape, c.strides);
-      Array near_by(dtype, c.shape), back(dtype, c.shape), sum(dtype, c.shape);
+    for (const auto& [shape, strides] : kFarCases) {
+      SCOPED_TRACE(testing::Message() << testing::PrintToString(strides) << " " << name_of(dtype));
+      const View far = memory.view(dtype, shape, strides);
+      Array near_by(dtype, shape), back(dtype, shape), sum(dtype, shape);
       fill_with_random(near_by, random, 0, 100);
       cuda::copy(kCuda, near_by.cview(), far);
       for (int64_t i = 0; i < near_by.numel(); ++i) ASSERT_EQ(Array::read(far, i), near_by.at(i)) << "element " << i;
@@ -262,9 +256,9 @@ TEST(SimtLarge, CopyAddAndReduceOverFarApartElements) {
       cuda::pointwise(kCuda, make_call(Add{}, {}, dtype == uint8 ? int64 : float32), inputs, 2, sum.view());
       for (int64_t i = 0; i < sum.numel(); ++i)
         ASSERT_EQ(sum.at(i), round_to(dtype, near_by.at(i) + near_by.at(i))) << "element " << i;
-      for (uint32_t dims = 1; dims < 1u << c.shape.size(); ++dims) {
+      for (uint32_t dims = 1; dims < 1u << shape.size(); ++dims) {
         const DType out = dtype == uint8 ? int64 : float32;
-        Array from_far(out, reduced_shape(c.shape, dims)), from_near(out, reduced_shape(c.shape, dims));
+        Array from_far(out, reduced_shape(shape, dims)), from_near(out, reduced_shape(shape, dims));
         std::vector<double> workspace(4096);
         ASSERT_LE(cuda::reduce_workspace(kCuda, far, dims, from_far.view()), 4096 * 8);
         cuda::reduce(kCuda, Reduction::kMax, far, dims, workspace.data(), from_far.view());

@@ -30,8 +30,7 @@ TEST_P(UserRule, HasTheBitsOfItsDefinition) {
 
 TEST_P(UserRule, WithoutAKernelItIsAnError) {
   int64_t count = 0;
-  const std::string message = error_of([&] { run(false, {}, count); });
-  EXPECT_TRUE(has(message, "on_cuda"));
+  expect_error([&] { run(false, {}, count); }, {"on_cuda"});
 }
 
 }  // namespace

@@ -9,13 +9,16 @@
 
 namespace tern {
 
+inline bool is_built(kernels::CpuLevel level) {
+  constexpr bool kBuilt[] = {TERN_CPU_HAS_V2 != 0, TERN_CPU_HAS_V3 != 0, TERN_CPU_HAS_V4 != 0};
+  return kBuilt[static_cast<int>(level)];
+}
+
 /// Why the level cannot be tested, as GTEST_SKIP() wants it: the build or this processor lacks it. "": it can.
 inline std::string missing_level(kernels::CpuLevel level) {
   if (kernels::has_cpu_level(level)) return "";
-  constexpr bool kBuilt[] = {TERN_CPU_HAS_V2 != 0, TERN_CPU_HAS_V3 != 0, TERN_CPU_HAS_V4 != 0};
-  return kBuilt[static_cast<int>(level)]
-             ? std::string("cpu: this processor has no CPU level ") + kernels::name_of(level)
-             : std::string("levels: this build leaves CPU level ") + kernels::name_of(level) + " out";
+  return is_built(level) ? std::string("cpu: this processor has no CPU level ") + kernels::name_of(level)
+                         : std::string("levels: this build leaves CPU level ") + kernels::name_of(level) + " out";
 }
 
 /// True when the level can be tested; otherwise reports the case as partly left out.

@@ -36,7 +36,7 @@ bool is_legal(DType dtype, ReduceOp op) {
 }
 
 TEST(Collectives, AllReduce) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kAll)
     for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kMean, ReduceOp::kMax, ReduceOp::kMin}) {
       if (!is_legal(dtype, op)) continue;
       for (const int64_t n : kSizes) {
@@ -47,7 +47,6 @@ TEST(Collectives, AllReduce) {
         ++next_test;
       }
     }
-  }
 }
 
 TEST(Collectives, ALargeTensorIsReducedInPieces) {
@@ -92,7 +91,7 @@ TEST(Collectives, ReduceScatter) {
 }
 
 TEST(Collectives, AllGather) {
-  for (const DType dtype : kAll) {
+  for (const DType dtype : kAll)
     for (const int64_t n : {0, 1, 3, 1000, 40'001}) {
       const auto values = all_values(next_test++, {n}, dtype);
       Tensor all = zeros({size(), n}, {.dtype = dtype});
@@ -108,20 +107,17 @@ TEST(Collectives, AllGather) {
       group().all_gather(all, own);
       for (int r = 0; r < size(); ++r) expect_bits(all[r], values[static_cast<size_t>(r)], "in place");
     }
-  }
 }
 
 TEST(Collectives, Broadcast) {
-  for (const DType dtype : kAll) {
-    for (const int64_t n : {0, 1, 3, 1000, 70'001}) {
+  for (const DType dtype : kAll)
+    for (const int64_t n : {0, 1, 3, 1000, 70'001})
       for (int root = 0; root < size(); ++root) {
         const auto values = all_values(next_test++, {n}, dtype);
         Tensor x = of_this_rank(values).clone();
         group().broadcast(x, root);
         expect_bits(x, values[static_cast<size_t>(root)], x.describe());
       }
-    }
-  }
   const auto values = all_values(next_test++, {1'200'011}, float32);
   Tensor x = of_this_rank(values).clone();
   group().broadcast(x, size() - 1);

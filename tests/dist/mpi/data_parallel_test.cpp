@@ -6,7 +6,6 @@
 #include <iterator>
 
 #include "tern/core/autograd/checkpoint.h"
-#include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/dist/mpi/world_test.h"
@@ -102,20 +101,11 @@ void backward_of_all(uint64_t test, int64_t step, const Forward& forward) {
   }
 }
 
-void expect_near(const StateView& got, const StateView& want, double tolerance) {
-  for (size_t i = 0; i < got.size(); ++i) {
-    const std::vector<double> a = got[i].tensor.to_vector<double>(), b = want[i].tensor.to_vector<double>();
-    for (size_t k = 0; k < a.size(); ++k) ASSERT_NEAR(a[k], b[k], tolerance) << got[i].name << " " << k;
-  }
-}
-
 /// In norm; NaN stays.
 double distance(const StateView& a, const StateView& b) {
   double squares = 0;
-  for (size_t i = 0; i < a.size(); ++i) {
-    const std::vector<double> x = a[i].tensor.to_vector<double>(), y = b[i].tensor.to_vector<double>();
-    for (size_t k = 0; k < x.size(); ++k) squares += (x[k] - y[k]) * (x[k] - y[k]);
-  }
+  for (size_t i = 0; i < a.size(); ++i)
+    squares += sum(square(a[i].tensor.to(float64) - b[i].tensor.to(float64))).item<double>();
   return std::sqrt(squares);
 }
 
@@ -256,8 +246,7 @@ TEST(DataParallel, NotANumberOnOneRankIsOnAll) {
     if (p.name != "second.bias") {
       EXPECT_TRUE(std::isnan(p.tensor.grad().to_vector<double>()[0])) << p.name;
     }
-  const optim::StepResult result = optimizer.step({.max_norm = 1, .skip_non_finite = true});
-  EXPECT_TRUE(result.skipped());
+  EXPECT_TRUE(optimizer.step({.max_norm = 1, .skip_non_finite = true}).skipped());
   expect_equal(net.state_dict(), before);
 }
 
@@ -317,9 +306,8 @@ TEST(DataParallel, UnusedParameters) {
       return error_of([&] { mse_loss(net.forward(batch.x, use_spare), batch.y).backward(); });
     };
     for (int time = 0; time < 2; ++time) {
-      const std::string none = error_with(false), some = error_with(rank() != 1);
-      expect_in("no gradient for spare.weight, spare.bias on " + std::to_string(size()), none);
-      expect_in("no gradient for spare.weight, spare.bias on 1 of ", some);
+      expect_contains(error_with(false), {"no gradient for spare.weight, spare.bias on " + std::to_string(size())});
+      expect_contains(error_with(rank() != 1), {"no gradient for spare.weight, spare.bias on 1 of "});
       EXPECT_EQ(error_with(true), "no error");
     }
   }
@@ -348,8 +336,8 @@ TEST(DataParallel, ModulesThatDiffer) {
   const std::string rank_name = ", rank " + std::to_string(last) + " has ";
   const auto expect_difference = [&](nn::Module& module, const DataParallelOptions& options, const std::string& on_0,
                                      const std::string& on_last) {
-    const std::string error = error_of([&] { DataParallel parallel(module, world->group(), options); });
-    expect_in("modules differ: rank 0 has " + on_0 + rank_name + on_last, error);
+    expect_error([&] { DataParallel(module, world->group(), options); },
+                 {"modules differ: rank 0 has " + on_0 + rank_name + on_last});
   };
   Net more(nn::Scope(), is_last);
   expect_difference(more, {}, "nothing more", "parameter 'spare.weight'");
@@ -391,11 +379,11 @@ TEST(DataParallel, AFailedPassIsNotMended) {
   // All ranks fail at the last parameter, so that their calls stay in step.
   const Tensor first = find(net.state_dict(), "first.weight");
   const int64_t hook = Tensor(first).register_hook([](const Tensor&) -> Tensor { fail("planted"); });
-  EXPECT_NE(error_of([&] { mse_loss(net.forward(batch.x), batch.y).backward(); }).find("planted"), std::string::npos);
+  const auto backward = [&] { mse_loss(net.forward(batch.x), batch.y).backward(); };
+  expect_error(backward, {"planted"});
   Tensor(first).remove_hook(hook);
   net.zero_grad();
-  EXPECT_NE(error_of([&] { mse_loss(net.forward(batch.x), batch.y).backward(); }).find("do not agree any more"),
-            std::string::npos);
+  expect_error(backward, {"do not agree any more"});
 }
 
 }  // namespace

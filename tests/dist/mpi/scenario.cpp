@@ -1,14 +1,11 @@
 // One of several processes in which something fails. failures.cpp starts it through mpirun: SCENARIO FOLDER. Each rank
 // writes its errors to FOLDER/<rank>.
 
-#include <unistd.h>
-
 #include <chrono>
 #include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <string>
 #include <thread>
@@ -20,8 +17,6 @@ namespace tern::dist {
 namespace {
 
 void sleep_seconds(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
-
-using Scenario = void (*)(Communicator& group);
 
 void together(Communicator& group) {
   Tensor x = ones({3});
@@ -49,7 +44,7 @@ void disagree(Communicator& group, std::ostream& words) {
   }
 }
 
-const std::map<std::string, Scenario> kScenarios = {
+const std::map<std::string, void (*)(Communicator& group)> kScenarios = {
     {"fine", together},
     // rank 1 does not join
     {"late",
@@ -119,11 +114,6 @@ const std::map<std::string, Scenario> kScenarios = {
      }},
 };
 
-Scenario find(const std::string& name) {
-  const auto found = kScenarios.find(name);
-  return found == kScenarios.end() ? nullptr : found->second;
-}
-
 /// Waits a few seconds until every rank has written something; a rank may be killed or stopped.
 void wait_for_words(const std::string& folder, int ranks) {
   for (int tries = 0; tries < 40; ++tries) {
@@ -148,8 +138,7 @@ int run(const std::string& name, const std::string& folder) {
     options.facts = name == "facts" && launch.rank == 1 ? "model base" : "model tiny";
     if (name == "absent" && launch.rank == 1) sleep_seconds(2.5);
     World world(launch, cpu, options);
-    const Scenario scenario = find(name);
-    if (scenario) scenario(*world.group());
+    if (kScenarios.contains(name)) kScenarios.at(name)(*world.group());
     if (name == "disagree") disagree(*world.group(), file);
     world.finish();
     file << "done" << std::endl;

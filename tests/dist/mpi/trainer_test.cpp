@@ -2,16 +2,14 @@
 
 #include "tern/models/trainer/trainer.h"
 
-#include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/dist/mpi/world_test.h"
 
 namespace tern::models {
 namespace {
 
+using dist::expect_contains;
 using dist::expect_equal_on_all_ranks;
-using dist::expect_in;
-using dist::PeerError;
 using dist::rank;
 using dist::size;
 using dist::world;
@@ -96,11 +94,7 @@ TEST(Trainer, IsOneProcessThatAccumulates) {
       EXPECT_EQ(got.steps[i].epoch, want.steps[i].epoch) << i;
     }
     expect_equal_on_all_ranks(task.module().state_dict());
-    const auto a = task.module().parameters(), b = alone.module().parameters();
-    for (size_t i = 0; i < a.size(); ++i) {
-      const std::vector<double> x = a[i].tensor.to_vector<double>(), y = b[i].tensor.to_vector<double>();
-      for (size_t k = 0; k < x.size(); ++k) EXPECT_NEAR(x[k], y[k], 1e-5) << a[i].name;
-    }
+    dist::expect_near(task.module().parameters(), alone.module().parameters(), 1e-5);
   }
 }
 
@@ -146,16 +140,15 @@ TEST(Trainer, TheFailingRankNamesTheOp) {
   std::string own, of_peer;
   try {
     train(task, options_for(&parallel), recorder);
-  } catch (const PeerError& error) {
+  } catch (const dist::PeerError& error) {
     of_peer = error.what();
   } catch (const Error& error) {
     own = error.what();
   }
   if (to_blame) {
-    expect_in("step 3: the loss is nan", own);
-    expect_in("anomaly: log", own);
+    expect_contains(own, {"step 3: the loss is nan", "anomaly: log"});
   } else {
-    expect_in("step 3: the loss is nan; another rank's error names the op", of_peer);
+    expect_contains(of_peer, {"step 3: the loss is nan; another rank's error names the op"});
   }
   EXPECT_EQ(recorder.steps.size(), 2u);
   expect_equal_on_all_ranks(task.module().state_dict());

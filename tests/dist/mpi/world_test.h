@@ -2,13 +2,11 @@
 // Shared by the tests that run in several processes. Every process runs every test.
 
 #include <cstring>
-#include <random>
 
-#include "tern/core/autograd/grad_mode.h"
 #include "tern/dist/world.h"
 #include "tern/nn/module.h"
+#include "tern/tests/core/core_test.h"
 #include "tern/tests/dist/support.h"
-#include "tern/tests/support/seed.h"
 
 namespace tern::dist {
 
@@ -27,8 +25,7 @@ inline nn::Scope equal_scope() { return nn::Scope({.generator = Generator(shared
 inline Tensor values_of(int r, uint64_t test, const Shape& shape, DType dtype) {
   Generator generator(shared_seed() + 1000 * test + static_cast<uint64_t>(r));
   if (is_floating(dtype)) return randn(shape, generator).to(dtype);
-  Tensor x = rand(shape, generator, {.dtype = float64});
-  std::vector<double> values = x.to_vector<double>();
+  std::vector<double> values = rand(shape, generator, {.dtype = float64}).to_vector<double>();
   for (double& v : values) v = dtype == DType::kBool ? v < 0.7 : std::floor(v * 100);
   return from_vector(values, shape).to(dtype);
 }
@@ -53,6 +50,14 @@ inline void expect_equal(const StateView& got, const StateView& want, const std:
   for (size_t i = 0; i < got.size(); ++i) {
     ASSERT_EQ(got[i].name, want[i].name) << what;
     expect_bits(got[i].tensor.detach(), want[i].tensor.detach(), what + " " + got[i].name);
+  }
+}
+
+inline void expect_near(const StateView& got, const StateView& want, double tolerance) {
+  ASSERT_EQ(got.size(), want.size());
+  for (size_t i = 0; i < got.size(); ++i) {
+    SCOPED_TRACE(got[i].name);
+    test::expect_near(got[i].tensor, want[i].tensor, tolerance);
   }
 }
 

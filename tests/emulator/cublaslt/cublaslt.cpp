@@ -41,13 +41,12 @@ cublasStatus_t destroy(const void* pointer, Kind kind) {
 cublasStatus_t set_attribute(void* pointer, Kind kind, int attribute, const void* from, size_t bytes) {
   auto* object = const_cast<Object*>(find(pointer, kind));
   if (!object) return reject(CUBLAS_STATUS_INVALID_VALUE, "sets an attribute of what is not a live object");
+  const std::string name = "attribute " + std::to_string(attribute);
   const auto found = object->attributes.find(attribute);
-  if (found == object->attributes.end())
-    return reject(CUBLAS_STATUS_INVALID_VALUE, "attribute " + std::to_string(attribute) + " does not exist");
+  if (found == object->attributes.end()) return reject(CUBLAS_STATUS_INVALID_VALUE, name + " does not exist");
   if (!from || bytes != found->second.bytes)
-    return reject(CUBLAS_STATUS_INVALID_VALUE, "attribute " + std::to_string(attribute) + " has " +
-                                                   std::to_string(found->second.bytes) + " bytes, not " +
-                                                   std::to_string(bytes));
+    return reject(CUBLAS_STATUS_INVALID_VALUE,
+                  name + " has " + std::to_string(found->second.bytes) + " bytes, not " + std::to_string(bytes));
   std::memcpy(found->second.data, from, bytes);
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -110,8 +109,7 @@ cublasStatus_t CUBLASWINAPI cublasLtCreate(cublasLtHandle_t* handle) {
   const tern::standin::DeviceConfig config = tern::standin::configuration();
   if (config.driver != tern::standin::DriverState::kOk || config.devices == 0)
     return lt::reject(CUBLAS_STATUS_NOT_INITIALIZED, "no driver or no device");
-  auto object = std::make_unique<Object>();
-  object->kind = Kind::kHandle;
+  auto object = std::make_unique<Object>(Kind::kHandle);
   object->device = tern::standin::current_device();
   return lt::create(handle, std::move(object));
 }
@@ -123,8 +121,7 @@ cublasStatus_t CUBLASWINAPI cublasLtDestroy(cublasLtHandle_t handle) {
 cublasStatus_t CUBLASWINAPI cublasLtMatmulDescCreate(cublasLtMatmulDesc_t* result, cublasComputeType_t compute,
                                                      cudaDataType_t scale) {
   STANDIN_FAULT(cublasLtMatmulDescCreate);
-  auto object = std::make_unique<Object>();
-  object->kind = Kind::kOperation;
+  auto object = std::make_unique<Object>(Kind::kOperation);
   for (const int a : {CUBLASLT_MATMUL_DESC_TRANSA, CUBLASLT_MATMUL_DESC_TRANSB}) object->define(a, int32_t{0});
   for (const int a : {CUBLASLT_MATMUL_DESC_BIAS_POINTER, CUBLASLT_MATMUL_DESC_BIAS_BATCH_STRIDE})
     object->define(a, int64_t{0});
@@ -148,8 +145,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t 
 cublasStatus_t CUBLASWINAPI cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t* result, cudaDataType type, uint64_t rows,
                                                        uint64_t cols, int64_t ld) {
   STANDIN_FAULT(cublasLtMatrixLayoutCreate);
-  auto object = std::make_unique<Object>();
-  object->kind = Kind::kLayout;
+  auto object = std::make_unique<Object>(Kind::kLayout);
   object->define(CUBLASLT_MATRIX_LAYOUT_TYPE, static_cast<uint32_t>(type));
   object->define(CUBLASLT_MATRIX_LAYOUT_ROWS, rows);
   object->define(CUBLASLT_MATRIX_LAYOUT_COLS, cols);
@@ -171,8 +167,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatrixLayoutSetAttribute(cublasLtMatrixLayou
 
 cublasStatus_t CUBLASWINAPI cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t* result) {
   STANDIN_FAULT(cublasLtMatmulPreferenceCreate);
-  auto object = std::make_unique<Object>();
-  object->kind = Kind::kPreference;
+  auto object = std::make_unique<Object>(Kind::kPreference);
   object->define(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, uint64_t{0});
   object->define(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, static_cast<uint32_t>(CUBLASLT_REDUCTION_SCHEME_MASK));
   for (const int a : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,

@@ -8,8 +8,7 @@
 #include "tern/kernels/cuda/support/cublaslt.h"
 #include "tern/kernels/gemm.h"
 #include "tern/tests/emulator/cublaslt/cublaslt.h"
-#include "tern/tests/emulator/messages.h"
-#include "tern/tests/emulator/runtime/standin.h"
+#include "tern/tests/emulator/runtime/standin_test.h"
 #include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {
@@ -21,8 +20,6 @@ class StandinGemmErrors : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, StandinGemmErrors, testing::ValuesIn(device_targets()), name_of_target);
 
 constexpr int64_t kWorkspace = int64_t{34} << 20;  // more than any product needs
-
-void cuda_call(cudaError_t error) { ASSERT_EQ(cudaGetErrorName(error), std::string("cudaSuccess")); }
 
 /// c = a b^T with small integers, for which every order of summation is exact.
 struct Product {
@@ -75,9 +72,7 @@ TEST_P(StandinGemmErrors, EveryCallMayFail) {
     SCOPED_TRACE(testing::Message() << name << " " << n);
     const size_t before = standin::live_cublaslt_objects();
     standin::fail_call(name, n, CUBLAS_STATUS_INTERNAL_ERROR);
-    const std::string message = error_of([&] { p.run(); });
-    EXPECT_TRUE(has(message, std::string(name).substr(8)));
-    EXPECT_TRUE(has(message, "CUBLAS_STATUS_INTERNAL_ERROR"));
+    expect_error([&] { p.run(); }, {std::string(name).substr(8), "CUBLAS_STATUS_INTERNAL_ERROR"});
     standin::clear_faults();
     const bool made = std::string(name) == "cublasLtMatmul";  // the plan is then complete and is kept
     EXPECT_EQ(standin::live_cublaslt_objects() - before, made ? 4u : std::string(name) == "cublasLtMatmulDescCreate");
@@ -89,8 +84,7 @@ TEST_P(StandinGemmErrors, EveryCallMayFail) {
 TEST_P(StandinGemmErrors, NoAlgorithm) {
   Product p(float32, 4, 7, 6);
   standin::fail_call("cublasLtMatmulAlgoGetHeuristic", 1, CUBLAS_STATUS_NOT_SUPPORTED);
-  const std::string message = error_of([&] { p.run(); });
-  EXPECT_TRUE(has(message, "has no algorithm for a product of float32 matrices to float32, m 7, n 4, k 6"));
+  expect_error([&] { p.run(); }, {"has no algorithm for a product of float32 matrices to float32, m 7, n 4, k 6"});
 }
 
 TEST_P(StandinGemmErrors, WithoutTheEpilogueTheBiasIsThereBefore) {
@@ -138,35 +132,31 @@ TEST_P(StandinGemmErrors, DISABLED_MultipliesOnALostDevice) {
 }
 
 TEST_P(StandinGemmErrors, ALostDeviceIsSaidToBeLost) {
-  const std::string text = output_of("", "StandinGemmErrors.DISABLED_MultipliesOnALostDevice/*");
-  EXPECT_TRUE(has(text, "[  PASSED  ] 1 test"));
-  EXPECT_TRUE(has(text, "error: cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED for a product of float32"));
-  EXPECT_TRUE(has(text, "cudaErrorLaunchFailure"));
+  expect_contains(
+      output_of("", "StandinGemmErrors.DISABLED_MultipliesOnALostDevice/*"),
+      {"[  PASSED  ] 1 test", "error: cublasLtMatmul: CUBLAS_STATUS_EXECUTION_FAILED for a product of float32",
+       "cudaErrorLaunchFailure"});
 }
 
 TEST_P(StandinGemmErrors, HostMemoryIsFound) {  // a is the library's B
-  const std::string text = output_of("", "StandinGemmErrors.DISABLED_MultipliesHostMemory/*");
-  EXPECT_TRUE(has(text, "cublasLtMatmul: B: 96 bytes are not device memory"));
+  EXPECT_TRUE(has(output_of("", "StandinGemmErrors.DISABLED_MultipliesHostMemory/*"),
+                  "cublasLtMatmul: B: 96 bytes are not device memory"));
 }
 
 TEST_P(StandinGemmErrors, TheLibraryIsMissing) {
-  const std::string text =
-      output_of("TERN_CUBLASLT=/nowhere/libcublasLt.so.13", "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct");
-  EXPECT_TRUE(has(text, "library: cuBLASLt (not found)"));
-  EXPECT_TRUE(has(text,
-                  "error: cuBLASLt is needed for matrix products on CUDA and was not found "
-                  "(/nowhere/libcublasLt.so.13: cannot open shared object file"))
-      << text;
-  EXPECT_TRUE(has(text, "or use --device cpu"));
-  const std::string other = output_of("TERN_CUBLASLT=libm.so.6", "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct");
-  EXPECT_TRUE(has(other, "undefined symbol: cublasLtGetVersion"));
+  const std::string test = "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct";
+  expect_contains(output_of("TERN_CUBLASLT=/nowhere/libcublasLt.so.13", test),
+                  {"library: cuBLASLt (not found)",
+                   "error: cuBLASLt is needed for matrix products on CUDA and was not found "
+                   "(/nowhere/libcublasLt.so.13: cannot open shared object file",
+                   "or use --device cpu"});
+  EXPECT_TRUE(has(output_of("TERN_CUBLASLT=libm.so.6", test), "undefined symbol: cublasLtGetVersion"));
 }
 
 TEST_P(StandinGemmErrors, NoDeviceAndNoDriver) {
-  for (const char* environment : {"TERN_STANDIN_DEVICES=0", "TERN_STANDIN_STATE=no-driver"}) {
-    const std::string text = output_of(environment, "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct");
-    EXPECT_TRUE(has(text, "error: cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED on CUDA device 0"));
-  }
+  for (const char* environment : {"TERN_STANDIN_DEVICES=0", "TERN_STANDIN_STATE=no-driver"})
+    EXPECT_TRUE(has(output_of(environment, "InAnotherProcess.DISABLED_PrintsTheErrorOfAProduct"),
+                    "error: cublasLtCreate: CUBLAS_STATUS_NOT_INITIALIZED on CUDA device 0"));
 }
 
 TEST_P(StandinGemmErrors, NamesTheLibrary) {
@@ -185,9 +175,8 @@ TEST(SharedLibrary, SaysWhatWasTried) {
                                [](void*) { return std::string("?"); }});
   EXPECT_FALSE(missing.info().found);
   EXPECT_TRUE(has(missing.info().reason, "libcunothing.so.3: cannot open"));
-  const std::string message = error_of([&] { missing.function<void()>("cuNothing"); });
-  EXPECT_TRUE(has(message, "cuNothing is needed for nothing"));
-  EXPECT_TRUE(has(message, "package cunothing"));
+  expect_error([&] { missing.function<void()>("cuNothing"); },
+               {"cuNothing is needed for nothing", "package cunothing"});
 
   cuda::SharedLibrary math({"libm", "mathematics", {"libm.so.6"}, "libc6", "TERN_LIBM", "fdim", [](void*) {
                               return cuda::dotted_version(130102);
@@ -196,8 +185,7 @@ TEST(SharedLibrary, SaysWhatWasTried) {
   EXPECT_EQ(math.info().version, "13.1.2");
   EXPECT_TRUE(has(math.info().path, "libm.so.6"));
   EXPECT_EQ(math.function<double(double)>("cos")(0), 1);
-  const std::string old = error_of([&] { math.function<void()>("cosinus"); });
-  EXPECT_TRUE(has(old, "libm 13.1.2") && has(old, "has no function cosinus"));
+  expect_error([&] { math.function<void()>("cosinus"); }, {"libm 13.1.2", "has no function cosinus"});
 }
 
 // ---- settings ----------------------------------------------------------------------------------------------------
@@ -243,20 +231,15 @@ TEST_P(StandinGemmErrors, AutotuneTakesTheFastestOnce) {
   EXPECT_EQ(std::count(choices.begin(), choices.end(), '\n'), 3) << choices;
 
   // Not inside a capture.
-  cudaStream_t stream = nullptr;
-  cuda_call(cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
-  Product captured(float32, 8, 48, 16);
+  const cudaStream_t stream = standin::new_stream();
+  Product p(float32, 8, 48, 16);
   target().wait();
-  cuda_call(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
-  captured.run(0, {DeviceType::kCUDA, 0, stream}, captured.on.workspace(kWorkspace));
-  cudaGraph_t graph = nullptr;
-  cuda_call(cudaStreamEndCapture(stream, &graph));
+  const cudaGraphExec_t executable =
+      standin::captured(stream, [&] { p.run(0, standin::on(stream), p.on.workspace(kWorkspace)); });
   EXPECT_EQ(standin::last_matmul_algorithm(), MatmulAlgorithm::kAligned);
-  cudaGraphExec_t executable = nullptr;
-  cuda_call(cudaGraphInstantiate(&executable, graph, 0));
-  cuda_call(cudaGraphLaunch(executable, stream));
-  cuda_call(cudaStreamSynchronize(stream));
-  captured.expect(0);
+  standin::ok(cudaGraphLaunch(executable, stream));
+  standin::ok(cudaStreamSynchronize(stream));
+  p.expect(0);
   EXPECT_EQ(cuda::gemm_choices(), choices);
   cuda::set_autotune(false);
   standin::slow_down(MatmulAlgorithm::kAligned, 0);
@@ -270,8 +253,7 @@ TEST_P(StandinGemmErrors, EveryStepOfTheTimingMayFail) {
     Product p(float32, 8, 56, 16);
     const size_t objects = standin::live_cublaslt_objects();
     standin::fail_call(name, 1, cudaErrorUnknown);
-    const std::string message = error_of([&] { p.run(); });
-    EXPECT_TRUE(has(message, name));
+    expect_error([&] { p.run(); }, {name});
     EXPECT_EQ(standin::live_cublaslt_objects(), objects);
     standin::clear_faults();
   }
@@ -326,10 +308,8 @@ TEST_P(StandinGemmErrors, ChoicesCanBeKept) {
   const std::string first = choices.substr(0, choices.find('\n') + 1);
   for (const std::string& text :
        {std::string("rubbish"), "gemm choices, cuBLASLt 9.9.9\n" + choices.substr(first.size()), first + "1 2 3\n",
-        first + "x\n", with_number(choices, 4, "ten"), choices.substr(0, choices.size() - 1) + " 7\n"}) {
-    const std::string message = error_of([&] { cuda::restore_gemm_choices(text); });
-    EXPECT_TRUE(has(message, "the recorded choices of matrix algorithms"));
-  }
+        first + "x\n", with_number(choices, 4, "ten"), choices.substr(0, choices.size() - 1) + " 7\n"})
+    expect_error([&] { cuda::restore_gemm_choices(text); }, {"the recorded choices of matrix algorithms"});
   EXPECT_EQ(cuda::gemm_choices(), kept);
 }
 

@@ -43,22 +43,12 @@ cublasStatus_t check_types(const Product& p) {
   const auto is = [&](cudaDataType_t scale, cudaDataType_t inputs, cudaDataType_t result) {
     return p.scale == scale && p.a.type == inputs && p.b.type == inputs && p.c.type == result && p.d.type == result;
   };
-  const bool plain = is(CUDA_R_32F, CUDA_R_32F, CUDA_R_32F);
-  switch (p.compute) {
-    case CUBLAS_COMPUTE_32F:
-      if (plain || is(CUDA_R_32F, CUDA_R_16BF, CUDA_R_16BF) || is(CUDA_R_32F, CUDA_R_16BF, CUDA_R_32F) ||
-          is(CUDA_R_32F, CUDA_R_16F, CUDA_R_16F) || is(CUDA_R_32F, CUDA_R_16F, CUDA_R_32F))
-        return CUBLAS_STATUS_SUCCESS;
-      break;
-    case CUBLAS_COMPUTE_32F_FAST_TF32:
-      if (plain) return CUBLAS_STATUS_SUCCESS;
-      break;
-    case CUBLAS_COMPUTE_64F:
-      if (is(CUDA_R_64F, CUDA_R_64F, CUDA_R_64F)) return CUBLAS_STATUS_SUCCESS;
-      break;
-    default:
-      break;
-  }
+  const bool full = p.compute == CUBLAS_COMPUTE_32F, wide = p.compute == CUBLAS_COMPUTE_64F;
+  if ((full || p.compute == CUBLAS_COMPUTE_32F_FAST_TF32) && is(CUDA_R_32F, CUDA_R_32F, CUDA_R_32F))
+    return CUBLAS_STATUS_SUCCESS;
+  for (const cudaDataType_t half : {CUDA_R_16BF, CUDA_R_16F})
+    if (full && (is(CUDA_R_32F, half, half) || is(CUDA_R_32F, half, CUDA_R_32F))) return CUBLAS_STATUS_SUCCESS;
+  if (wide && is(CUDA_R_64F, CUDA_R_64F, CUDA_R_64F)) return CUBLAS_STATUS_SUCCESS;
   return unsupported("this combination of compute, scale and matrix types");
 }
 
@@ -93,12 +83,8 @@ cublasStatus_t read_epilogue(const Object& object, Product& p) {
 
 /// An algorithm can be used for all products with the same signature.
 uint64_t signature(const Product& p) {
-  uint64_t hash = 1469598103934665603ull;
-  for (const int64_t part :
-       {static_cast<int64_t>(p.compute), static_cast<int64_t>(p.a.type), static_cast<int64_t>(p.d.type),
-        static_cast<int64_t>(p.transpose_a), static_cast<int64_t>(p.transpose_b)})
-    hash = (hash ^ static_cast<uint64_t>(part)) * 1099511628211ull;
-  return hash;
+  return uint64_t{p.compute} << 32 | uint64_t{p.a.type} << 20 | uint64_t{p.d.type} << 8 | p.transpose_a << 1 |
+         p.transpose_b;
 }
 
 uint64_t workspace_of(MatmulAlgorithm algorithm, const Product& p) {
@@ -175,11 +161,8 @@ cublasStatus_t read_product(cublasLtMatmulDesc_t operation, cublasLtMatrixLayout
   p.scale = static_cast<cudaDataType_t>(object->get<int32_t>(CUBLASLT_MATMUL_DESC_SCALE_TYPE));
   p.transpose_a = object->get<int32_t>(CUBLASLT_MATMUL_DESC_TRANSA) != CUBLAS_OP_N;
   p.transpose_b = object->get<int32_t>(CUBLASLT_MATMUL_DESC_TRANSB) != CUBLAS_OP_N;
-  for (const auto& [layout, name, matrix] :
-       {std::tuple{a, "A", &p.a}, std::tuple{b, "B", &p.b}, std::tuple{c, "C", &p.c}, std::tuple{d, "D", &p.d}}) {
-    const cublasStatus_t status = read_layout(find(layout, Kind::kLayout), name, *matrix);
-    if (status != CUBLAS_STATUS_SUCCESS) return status;
-  }
+  for (const auto& [layout, name, matrix] : {std::tuple{a, "A", &p.a}, {b, "B", &p.b}, {c, "C", &p.c}, {d, "D", &p.d}})
+    if (const cublasStatus_t status = read_layout(find(layout, Kind::kLayout), name, *matrix)) return status;
   p.m = p.d.rows;
   p.n = p.d.cols;
   p.k = p.transpose_a ? p.a.rows : p.a.cols;
@@ -215,8 +198,7 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t hand
   if (!wishes || wanted < 1 || !results || !count) return lt::invalid("no preference, or no room for results");
   lt::Product p;
   *count = 0;
-  if (const cublasStatus_t status = lt::read_product(operation, a, b, c, d, p); status != CUBLAS_STATUS_SUCCESS)
-    return status;
+  if (const cublasStatus_t status = lt::read_product(operation, a, b, c, d, p)) return status;
   const auto alignment = [&](int attribute) { return static_cast<int64_t>(wishes->get<uint32_t>(attribute)); };
   const std::array<int64_t, 4> pointers = {
       alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES), alignment(CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES),
@@ -251,10 +233,8 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmulAlgoCheck(cublasLtHandle_t handle, cub
   if (!algo || !result) return lt::invalid("no algorithm, or no room for the result");
   lt::Product p;
   MatmulAlgorithm algorithm = MatmulAlgorithm::kGeneral;
-  if (const cublasStatus_t status = lt::read_product(operation, a, b, c, d, p); status != CUBLAS_STATUS_SUCCESS)
-    return status;
-  if (const cublasStatus_t status = lt::read_algorithm(*algo, p, algorithm); status != CUBLAS_STATUS_SUCCESS)
-    return status;
+  if (const cublasStatus_t status = lt::read_product(operation, a, b, c, d, p)) return status;
+  if (const cublasStatus_t status = lt::read_algorithm(*algo, p, algorithm)) return status;
   if (!lt::serves(algorithm, p, {256, 256, 256, 256}))
     return lt::unsupported("the algorithm does not serve this product");
   result->workspaceSize = lt::workspace_of(algorithm, p);
@@ -275,13 +255,11 @@ cublasStatus_t CUBLASWINAPI cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatm
   if (context->device != tern::standin::current_device()) return lt::invalid("the handle is another device's");
   lt::Product p;
   lt::Arguments t{a, b, c, d};
-  if (const cublasStatus_t status = lt::read_product(operation, a_layout, b_layout, c_layout, d_layout, p);
-      status != CUBLAS_STATUS_SUCCESS)
+  if (const cublasStatus_t status = lt::read_product(operation, a_layout, b_layout, c_layout, d_layout, p))
     return status;
   if (!a || !b || !d || !alpha || !beta) return lt::invalid("A, B, D, alpha or beta is missing");
   if (!algo) return lt::invalid("without an algorithm the library would search for one at every call");
-  if (const cublasStatus_t status = lt::read_algorithm(*algo, p, t.algorithm); status != CUBLAS_STATUS_SUCCESS)
-    return status;
+  if (const cublasStatus_t status = lt::read_algorithm(*algo, p, t.algorithm)) return status;
   if (c == d && std::memcmp(&p.c, &p.d, sizeof(p.c)) != 0) return lt::invalid("C is D, with another layout");
   if (!lt::serves(t.algorithm, p, {lt::alignment_of(a), lt::alignment_of(b), lt::alignment_of(c), lt::alignment_of(d)}))
     return lt::invalid("a pointer is not aligned as the algorithm needs it");

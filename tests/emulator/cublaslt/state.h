@@ -26,6 +26,7 @@ struct Object {
   int device = 0;  // device of a handle
   std::map<int, Value> attributes;
 
+  explicit Object(Kind of) : kind(of) {}
   template <class T>
   T get(int attribute) const {
     T value;

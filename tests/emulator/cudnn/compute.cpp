@@ -19,18 +19,11 @@ namespace {
 using Index = std::array<int64_t, 4>;
 
 cudaDataType_t cuda_type(cudnnDataType_t type) {
-  switch (type) {
-    case CUDNN_DATA_BFLOAT16:
-      return CUDA_R_16BF;
-    case CUDNN_DATA_HALF:
-      return CUDA_R_16F;
-    case CUDNN_DATA_INT32:
-      return CUDA_R_32I;
-    case CUDNN_DATA_INT64:
-      return CUDA_R_64I;
-    default:
-      return CUDA_R_32F;
-  }
+  return type == CUDNN_DATA_BFLOAT16 ? CUDA_R_16BF
+         : type == CUDNN_DATA_HALF   ? CUDA_R_16F
+         : type == CUDNN_DATA_INT32  ? CUDA_R_32I
+         : type == CUDNN_DATA_INT64  ? CUDA_R_64I
+                                     : CUDA_R_32F;
 }
 
 struct Tensor {
@@ -133,39 +126,31 @@ class Run {
     const Descriptor& kind = *op.link(CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR);
     const auto mode = kind.get<cudnnPointwiseMode_t>(CUDNN_ATTR_POINTWISE_MODE);
     const int64_t axis = kind.has(CUDNN_ATTR_POINTWISE_AXIS) ? kind.get<int64_t>(CUDNN_ATTR_POINTWISE_AXIS) : 0;
+    const Pointwise function = pointwise(mode);
     each(y, [&](const Index& i) {
       if (mode == CUDNN_POINTWISE_GEN_INDEX) return write(y, i, static_cast<double>(i[static_cast<size_t>(axis)]));
       const double a = read(x[0], i), b = x.size() > 1 ? read(x[1], i) : 0, t = x.size() > 2 ? read(x[2], i) : 0;
-      write(y, i, pointwise(mode, a, b, t));
+      write(y, i, function(a, b, t));
     });
   }
 
  private:
-  static double pointwise(cudnnPointwiseMode_t mode, double a, double b, double t) {
-    switch (mode) {
-      case CUDNN_POINTWISE_ADD:
-        return a + b;
-      case CUDNN_POINTWISE_SUB:
-        return a - b;
-      case CUDNN_POINTWISE_MUL:
-        return a * b;
-      case CUDNN_POINTWISE_DIV:
-        return a / b;
-      case CUDNN_POINTWISE_EXP:
-        return std::exp(a);
-      case CUDNN_POINTWISE_LOG:
-        return std::log(a);
-      case CUDNN_POINTWISE_CMP_LT:
-        return a < b;
-      case CUDNN_POINTWISE_CMP_GE:
-        return a >= b;
-      case CUDNN_POINTWISE_LOGICAL_AND:
-        return a != 0 && b != 0;
-      case CUDNN_POINTWISE_BINARY_SELECT:
-        return t != 0 ? a : b;
-      default:
-        throw DeviceError(cudaErrorLaunchFailure, "cudnnBackendExecute: a pointwise mode that the stand-in lacks");
-    }
+  using Pointwise = double (*)(double a, double b, double t);
+  static Pointwise pointwise(cudnnPointwiseMode_t mode) {
+    static const std::map<cudnnPointwiseMode_t, Pointwise> known = {
+        {CUDNN_POINTWISE_GEN_INDEX, [](double index, double, double) { return index; }},
+        {CUDNN_POINTWISE_ADD, [](double a, double b, double) { return a + b; }},
+        {CUDNN_POINTWISE_SUB, [](double a, double b, double) { return a - b; }},
+        {CUDNN_POINTWISE_MUL, [](double a, double b, double) { return a * b; }},
+        {CUDNN_POINTWISE_DIV, [](double a, double b, double) { return a / b; }},
+        {CUDNN_POINTWISE_EXP, [](double a, double, double) { return std::exp(a); }},
+        {CUDNN_POINTWISE_LOG, [](double a, double, double) { return std::log(a); }},
+        {CUDNN_POINTWISE_CMP_LT, [](double a, double b, double) { return double(a < b); }},
+        {CUDNN_POINTWISE_CMP_GE, [](double a, double b, double) { return double(a >= b); }},
+        {CUDNN_POINTWISE_LOGICAL_AND, [](double a, double b, double) { return double(a != 0 && b != 0); }},
+        {CUDNN_POINTWISE_BINARY_SELECT, [](double a, double b, double t) { return t != 0 ? a : b; }}};
+    if (const auto found = known.find(mode); found != known.end()) return found->second;
+    throw DeviceError(cudaErrorLaunchFailure, "cudnnBackendExecute: a pointwise mode that the stand-in lacks");
   }
 
   void matmul(const Descriptor& op, const Tensor& a, const Tensor& b, const Tensor& c) {

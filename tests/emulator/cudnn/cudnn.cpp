@@ -113,17 +113,9 @@ const std::map<cudnnBackendDescriptorType_t, std::vector<Rule>>& rules() {
 }
 
 size_t bytes_of(cudnnBackendAttributeType_t type) {
-  switch (type) {
-    case CUDNN_TYPE_BOOLEAN:
-      return sizeof(bool);
-    case CUDNN_TYPE_INT64:
-    case CUDNN_TYPE_HANDLE:
-    case CUDNN_TYPE_VOID_PTR:
-    case CUDNN_TYPE_BACKEND_DESCRIPTOR:
-      return 8;
-    default:
-      return sizeof(int);  // enumerations
-  }
+  const bool wide =
+      type == CUDNN_TYPE_INT64 || type == CUDNN_TYPE_HANDLE || type == CUDNN_TYPE_VOID_PTR || type == kLink;
+  return type == CUDNN_TYPE_BOOLEAN ? sizeof(bool) : wide ? 8 : sizeof(int);  // the others are enumerations
 }
 
 const Descriptor* graph_of(const Descriptor* d) {
@@ -151,19 +143,17 @@ cudnnStatus_t set(void* pointer, int attribute, cudnnBackendAttributeType_t type
   if (!d) return bad("sets an attribute of what is not a live descriptor");
   if (d->finalized) return bad("sets an attribute of a finalized descriptor");
   const std::vector<Rule>& known = rules().at(d->type);
-  const auto rule = std::find_if(known.begin(), known.end(), [&](const Rule& r) { return r.attribute == attribute; });
+  const auto rule = std::ranges::find(known, attribute, &Rule::attribute);
   const std::string name = "attribute " + std::to_string(attribute);
   if (rule == known.end()) return bad(name + " does not belong to the descriptor");
   if (rule->type != type) return bad(name + " has another type");
   if (!from || count < rule->min_count || count > rule->max_count) return bad(name + " has another number of elements");
   Descriptor::Value value{type, count, std::vector<char>(static_cast<size_t>(count) * bytes_of(type))};
   std::memcpy(value.bytes.data(), from, value.bytes.size());
-  if (type == kLink) {
-    for (int64_t i = 0; i < count; ++i) {
-      const auto link = find(static_cast<void* const*>(from)[i]);
-      if (!link || !link->finalized) return bad(name + " is not a finalized descriptor");
-      d->uses->push_back(link);
-    }
+  for (int64_t i = 0; type == kLink && i < count; ++i) {
+    const auto link = find(static_cast<void* const*>(from)[i]);
+    if (!link || !link->finalized) return bad(name + " is not a finalized descriptor");
+    d->uses->push_back(link);
   }
   d->values[attribute] = value;
   return CUDNN_STATUS_SUCCESS;
@@ -175,16 +165,12 @@ cudnnStatus_t finalize(void* pointer) {
   for (const Rule& rule : rules().at(d->type))
     if (rule.needed && !d->has(rule.attribute))
       return bad("attribute " + std::to_string(rule.attribute) + " is not set");
-  if (d->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR) {
-    for (const int64_t n : d->list<int64_t>(CUDNN_ATTR_TENSOR_DIMENSIONS))
-      if (n <= 0) return bad("a dimension is not positive");
-    for (const int64_t n : d->list<int64_t>(CUDNN_ATTR_TENSOR_STRIDES))
-      if (n <= 0) return bad("a stride is not positive");
-  }
-  if (d->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR) {
-    const std::string reason = check_graph(*d);
-    if (!reason.empty()) return reject(CUDNN_STATUS_NOT_SUPPORTED, reason);
-  }
+  if (d->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR)
+    for (const int attribute : {CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_ATTR_TENSOR_STRIDES})
+      for (const int64_t n : d->list<int64_t>(attribute))
+        if (n <= 0) return bad("a dimension or stride is not positive");
+  if (d->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)
+    if (const std::string reason = check_graph(*d); !reason.empty()) return reject(CUDNN_STATUS_NOT_SUPPORTED, reason);
   if (d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
     d->engine = d->link(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->engine;
   d->finalized = true;
@@ -214,11 +200,7 @@ cudnnStatus_t get(void* pointer, int attribute, cudnnBackendAttributeType_t type
       max_count == 1) {
     const auto engine = find(*static_cast<void**>(to));
     if (!engine || engine->type != CUDNN_BACKEND_ENGINE_DESCRIPTOR) return bad("the place for the engine is none");
-    const Descriptor* from = d->link(CUDNN_ATTR_ENGINECFG_ENGINE);
-    engine->values = from->values;
-    engine->uses = from->uses;
-    engine->engine = from->engine;
-    engine->finalized = true;
+    *engine = *d->link(CUDNN_ATTR_ENGINECFG_ENGINE);
     *count = 1;
     return CUDNN_STATUS_SUCCESS;
   }

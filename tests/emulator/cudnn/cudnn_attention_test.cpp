@@ -169,9 +169,7 @@ TEST_P(StandinCudnn, EveryCallMayFail) {
     choose_cudnn(c);
     Trial t(c);
     standin::fail_call(name, n, CUDNN_STATUS_INTERNAL_ERROR);
-    const std::string message = error_of([&] { t.run(); });
-    EXPECT_TRUE(has(message, std::string(name).substr(5)));
-    EXPECT_TRUE(has(message, "CUDNN_STATUS_INTERNAL_ERROR: injected"));
+    expect_error([&] { t.run(); }, {std::string(name).substr(5), "CUDNN_STATUS_INTERNAL_ERROR: injected"});
     standin::clear_faults();
     EXPECT_EQ(executions_of(t), 2u);  // the next call works
   }
@@ -214,11 +212,8 @@ TEST_P(StandinCudnn, DISABLED_AutotunesWithoutTheLibrary) {
 }
 
 TEST_P(StandinCudnn, WithoutTheLibraryTernsKernelsAreUsed) {
-  const std::string text =
-      output_of("TERN_CUDNN=/nowhere/libcudnn.so.9", "StandinCudnn.DISABLED_AutotunesWithoutTheLibrary/*");
-  EXPECT_TRUE(has(text, "[  PASSED  ] 1 test"));
-  EXPECT_TRUE(has(text, "choices: ''"));
-  EXPECT_TRUE(has(text, "reason: /nowhere/libcudnn.so.9: cannot open"));
+  expect_contains(output_of("TERN_CUDNN=/nowhere/libcudnn.so.9", "StandinCudnn.DISABLED_AutotunesWithoutTheLibrary/*"),
+                  {"[  PASSED  ] 1 test", "choices: ''", "reason: /nowhere/libcudnn.so.9: cannot open"});
 }
 
 }  // namespace

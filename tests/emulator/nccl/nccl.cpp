@@ -11,10 +11,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <span>
 
 #include "tern/kernels/types.h"
 #include "tern/tests/emulator/runtime/state.h"
@@ -113,19 +115,15 @@ class Group {
   void finish() { ++own_slot().finished; }
   /// A rank that made a different call, or -1.
   int disagreeing(const Call& call) const {
-    for (int r = 0; r < ranks_; ++r) {
-      if (control_->slots[r].call != call) return r;
-    }
-    return -1;
+    const auto found = std::ranges::find_if(slots(), [&](const Slot& slot) { return slot.call != call; });
+    return found == slots().end() ? -1 : static_cast<int>(found - slots().begin());
   }
 
  private:
+  std::span<const Slot> slots() const { return {control_->slots, static_cast<size_t>(ranks_)}; }
   template <class Condition>
   bool every(Condition&& holds) const {
-    for (int r = 0; r < ranks_; ++r) {
-      if (!holds(control_->slots[r])) return false;
-    }
-    return true;
+    return std::ranges::all_of(slots(), holds);
   }
   void write(off_t offset, const void* data, size_t bytes) const {
     for (size_t done = 0; done < bytes;) {

@@ -14,12 +14,23 @@
 namespace tern::standin {
 namespace {
 
+void nccl_ok(ncclResult_t result) { ASSERT_EQ(result, ncclSuccess) << ncclGetErrorString(result); }
+
 class Nccl : public StandIn {
  protected:
   void SetUp() override { configure({.devices = 3, .patience_ms = 10'000}); }
 };
 
-void nccl_ok(ncclResult_t result) { ASSERT_EQ(result, ncclSuccess) << ncclGetErrorString(result); }
+/// The communicators of one host thread for several devices.
+struct Communicators : std::vector<ncclComm_t> {
+  explicit Communicators(int count, const int* devices = nullptr) : vector(count) {
+    nccl_ok(ncclCommInitAll(data(), count, devices));
+  }
+  Communicators(const Communicators&) = delete;
+  ~Communicators() {
+    for (ncclComm_t comm : *this) nccl_ok(ncclCommDestroy(comm));
+  }
+};
 
 ncclUniqueId new_id() {
   ncclUniqueId id;
@@ -66,26 +77,20 @@ void run_rank(ncclComm_t comm, int rank, int ranks, cudaStream_t s) {
   EXPECT_EQ(host_copy(x, kCount, s)[0], rank_sum);
 }
 
-TEST_F(Nccl, OneRank) {
-  ncclComm_t comm = nullptr;
-  nccl_ok(ncclCommInitRank(&comm, 1, new_id(), 0));
-  run_rank(comm, 0, 1, new_stream());
-  nccl_ok(ncclCommDestroy(comm));
-}
-
 TEST_F(Nccl, Threads) {
-  const ncclUniqueId id = new_id();
-  std::vector<std::thread> threads;
-  for (int rank = 0; rank < 3; ++rank) {
-    threads.emplace_back([=] {
-      ok(cudaSetDevice(rank));
-      ncclComm_t comm = nullptr;
-      nccl_ok(ncclCommInitRank(&comm, 3, id, rank));
-      run_rank(comm, rank, 3, new_stream());
-      nccl_ok(ncclCommDestroy(comm));
-    });
+  for (const int ranks : {1, 3}) {
+    SCOPED_TRACE(testing::Message() << ranks << " ranks");
+    const ncclUniqueId id = new_id();
+    std::vector<std::jthread> threads;
+    for (int rank = 0; rank < ranks; ++rank)
+      threads.emplace_back([=] {
+        ok(cudaSetDevice(rank));
+        ncclComm_t comm = nullptr;
+        nccl_ok(ncclCommInitRank(&comm, ranks, id, rank));
+        run_rank(comm, rank, ranks, new_stream());
+        nccl_ok(ncclCommDestroy(comm));
+      });
   }
-  for (std::thread& thread : threads) thread.join();
 }
 
 TEST_F(Nccl, Processes) {
@@ -106,8 +111,7 @@ TEST_F(Nccl, Processes) {
 bool reduce_by_one_thread(const Order& order, bool in_group) {
   configure({.devices = 3});
   set_order(order);
-  ncclComm_t comms[3];
-  nccl_ok(ncclCommInitAll(comms, 3, nullptr));
+  const Communicators comms(3);
   float* x[3];
   cudaStream_t s[3];
   for (int d = 0; d < 3; ++d) {
@@ -121,7 +125,6 @@ bool reduce_by_one_thread(const Order& order, bool in_group) {
   if (in_group) nccl_ok(ncclGroupEnd());
   bool right = true;
   for (int d = 0; d < 3; ++d) right = right && read_one(x[d], s[d]) == 6;
-  for (ncclComm_t comm : comms) nccl_ok(ncclCommDestroy(comm));
   return right;
 }
 
@@ -133,8 +136,7 @@ TEST_F(Nccl, OneThreadForAllDevices) {
 }
 
 TEST_F(Nccl, Types) {
-  ncclComm_t comms[2];
-  nccl_ok(ncclCommInitAll(comms, 2, nullptr));
+  const Communicators comms(2);
   const cudaStream_t s[2] = {new_stream(), new_stream()};
   const auto sum = [&]<class T>(ncclDataType_t type, ncclRedOp_t op, T first, T second) {
     T* const x[2] = {device_copy(std::vector<T>{first}), device_copy(std::vector<T>{second})};
@@ -149,12 +151,10 @@ TEST_F(Nccl, Types) {
   EXPECT_EQ(sum(ncclDouble, ncclAvg, 1.0, 2.0), 1.5);
   EXPECT_EQ(static_cast<float>(sum(ncclHalf, ncclSum, Float16(1.5f), Float16(2.0f))), 3.5f);
   EXPECT_EQ(static_cast<float>(sum(ncclBfloat16, ncclSum, BFloat16(256.0f), BFloat16(1.0f))), 256.0f);  // rounded
-  for (ncclComm_t comm : comms) nccl_ok(ncclCommDestroy(comm));
 }
 
 TEST_F(Nccl, Messages) {
-  ncclComm_t comms[2];
-  nccl_ok(ncclCommInitAll(comms, 2, nullptr));
+  const Communicators comms(2);
   const cudaStream_t s[2] = {new_stream(), new_stream()};
   float* const a = device_copy(std::vector<float>{1, 2});
   float* const b = device_copy(std::vector<float>{0, 0, 0, 0});
@@ -168,54 +168,43 @@ TEST_F(Nccl, Messages) {
   nccl_ok(ncclRecv(b, 1, ncclFloat, 0, comms[1], s[1]));
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
   EXPECT_TRUE(has(device_error(), "rank 0 sends another count"));
-  for (ncclComm_t comm : comms) nccl_ok(ncclCommDestroy(comm));
 }
 
 TEST_F(Nccl, Graphs) {
-  ncclComm_t comms[2];
-  nccl_ok(ncclCommInitAll(comms, 2, nullptr));
+  const Communicators comms(2);
   cudaStream_t s[2];
   float* x[2];
   cudaGraphExec_t executables[2];
   for (int r = 0; r < 2; ++r) {
     s[r] = new_stream();
     x[r] = device_copy(std::vector<float>{1});
-    cudaGraph_t graph = nullptr;
-    ok(cudaStreamBeginCapture(s[r], cudaStreamCaptureModeThreadLocal));
-    nccl_ok(ncclAllReduce(x[r], x[r], 1, ncclFloat, ncclSum, comms[r], s[r]));
-    ok(cudaStreamEndCapture(s[r], &graph));
-    ok(cudaGraphInstantiate(&executables[r], graph, 0));
+    executables[r] = captured(s[r], [&] { nccl_ok(ncclAllReduce(x[r], x[r], 1, ncclFloat, ncclSum, comms[r], s[r])); });
   }
-  for (int replay = 0; replay < 3; ++replay) {
+  for (int replay = 0; replay < 3; ++replay)
     for (int r = 0; r < 2; ++r) ok(cudaGraphLaunch(executables[r], s[r]));
-  }
   for (int r = 0; r < 2; ++r) EXPECT_EQ(read_one(x[r], s[r]), 8);
-  for (ncclComm_t comm : comms) nccl_ok(ncclCommDestroy(comm));
 }
 
 TEST_F(Nccl, RanksThatDisagreeAreAnError) {
-  ncclComm_t comms[2];
-  nccl_ok(ncclCommInitAll(comms, 2, nullptr));
+  const Communicators comms(2);
   float *x = device_copy(own_values(0, 4)), *y = device_copy(own_values(1, 4));
   const cudaStream_t s = new_stream(), t = new_stream();
   nccl_ok(ncclAllReduce(x, x, 4, ncclFloat, ncclSum, comms[0], s));
   nccl_ok(ncclAllReduce(y, y, 3, ncclFloat, ncclSum, comms[1], t));
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
   EXPECT_TRUE(has(device_error(), "ncclAllReduce: rank 1 calls another collective"));
-  for (ncclComm_t comm : comms) nccl_ok(ncclCommDestroy(comm));
 }
 
 TEST_F(Nccl, AMissingRankIsAnError) {
   configure({.patience_ms = 50});
-  ncclComm_t comm = nullptr, comms[2];
+  ncclComm_t comm = nullptr;
   EXPECT_EQ(ncclCommInitRank(&comm, 2, new_id(), 0), ncclSystemError);
   nccl_ok(ncclCommDestroy(comm));
   const int same[2] = {0, 0};
-  nccl_ok(ncclCommInitAll(comms, 2, same));
+  const Communicators comms(2, same);
   float* x = device_copy(own_values(0, 4));
   nccl_ok(ncclAllReduce(x, x, 4, ncclFloat, ncclSum, comms[0], nullptr));
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchTimeout);
-  for (ncclComm_t c : comms) nccl_ok(ncclCommDestroy(c));
 }
 
 TEST_F(Nccl, AnAbortReleasesTheOthers) {

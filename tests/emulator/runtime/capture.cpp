@@ -1,6 +1,7 @@
 // Recording of streams into graphs, and the calls that are not allowed during it (CUDA C++ Programming Guide, "Creating
 // a graph using stream capture"; cudaStreamCaptureMode in the reference).
 
+#include <algorithm>
 #include <utility>
 
 #include "tern/tests/emulator/runtime/state.h"
@@ -30,12 +31,9 @@ std::vector<char> reachable(const std::vector<Node>& nodes, const std::vector<in
 /// Whether all nodes that other streams have captured are joined to the origin.
 bool joined(const Capture& capture) {
   const std::vector<char> seen = reachable(capture.graph->nodes, capture.origin->tail);
-  for (const CUstream_st* stream : capture.streams) {
-    for (int node : stream->tail) {
-      if (!seen[node]) return false;
-    }
-  }
-  return true;
+  return std::ranges::all_of(capture.streams, [&](const CUstream_st* stream) {
+    return std::ranges::all_of(stream->tail, [&](int node) { return seen[node] != 0; });
+  });
 }
 
 void end(State& s, const std::shared_ptr<Capture>& capture) {
@@ -99,13 +97,12 @@ cudaError_t forbid_any_capture(State& s) {
 
 cudaError_t forbid_implicit_capture(State& s, CUstream_st* legacy) {
   cudaError_t error = cudaSuccess;
-  for (const auto& capture : s.captures) {
+  for (const auto& capture : s.captures)
     for (const CUstream_st* stream : capture->streams) {
       if (stream->device != legacy->device || !stream->blocking()) continue;
       capture->invalidated = true;
       error = cudaErrorStreamCaptureImplicit;
     }
-  }
   return error;
 }
 
@@ -116,9 +113,7 @@ using namespace tern::standin;
 extern "C" {
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mode) {
-  return api("cudaStreamBeginCapture", [&](State& s) {
-    CUstream_st* const stream = find_stream(s, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
+  return on_stream("cudaStreamBeginCapture", handle, [&](State& s, CUstream_st* stream) {
     if (stream->legacy) return cudaErrorStreamCaptureUnsupported;
     if (stream->capture) return cudaErrorIllegalState;
     auto capture = std::make_shared<Capture>();
@@ -135,9 +130,7 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t handle, cudaStreamCaptureMode mo
 }
 
 cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
-  return api("cudaStreamEndCapture", [&](State& s) {
-    CUstream_st* const stream = find_stream(s, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
+  return on_stream("cudaStreamEndCapture", handle, [&](State& s, CUstream_st* stream) {
     if (graph) *graph = nullptr;
     const std::shared_ptr<Capture> capture = stream->capture;
     if (!capture) return cudaErrorIllegalState;
@@ -160,12 +153,9 @@ cudaError_t cudaStreamEndCapture(cudaStream_t handle, cudaGraph_t* graph) {
 }
 
 cudaError_t cudaStreamIsCapturing(cudaStream_t handle, cudaStreamCaptureStatus* status) {
-  return api("cudaStreamIsCapturing", [&](State& s) {
-    CUstream_st* const stream = find_stream(s, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
-    if (stream->legacy) {
+  return on_stream("cudaStreamIsCapturing", handle, [&](State& s, CUstream_st* stream) {
+    if (stream->legacy)
       if (const cudaError_t error = forbid_implicit_capture(s, stream)) return error;
-    }
     *status = !stream->capture               ? cudaStreamCaptureStatusNone
               : stream->capture->invalidated ? cudaStreamCaptureStatusInvalidated
                                              : cudaStreamCaptureStatusActive;

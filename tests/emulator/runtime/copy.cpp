@@ -21,21 +21,11 @@ struct Copy {
 /// Checks that the given direction agrees with the addresses.
 cudaError_t check(const Copy& copy, cudaMemcpyKind kind) {
   if (copy.to_place == Place::kInvalid || copy.from_place == Place::kInvalid) return cudaErrorInvalidValue;
-  const bool to = on_device(copy.to_place), from = on_device(copy.from_place);
-  switch (kind) {
-    case cudaMemcpyHostToHost:
-      return to || from ? cudaErrorInvalidValue : cudaSuccess;
-    case cudaMemcpyHostToDevice:
-      return to && !from ? cudaSuccess : cudaErrorInvalidValue;
-    case cudaMemcpyDeviceToHost:
-      return from && !to ? cudaSuccess : cudaErrorInvalidValue;
-    case cudaMemcpyDeviceToDevice:
-      return to && from ? cudaSuccess : cudaErrorInvalidValue;
-    case cudaMemcpyDefault:
-      return cudaSuccess;
-    default:
-      return cudaErrorInvalidMemcpyDirection;
-  }
+  if (kind > cudaMemcpyDefault) return cudaErrorInvalidMemcpyDirection;
+  if (kind == cudaMemcpyDefault) return cudaSuccess;
+  const bool to = kind == cudaMemcpyHostToDevice || kind == cudaMemcpyDeviceToDevice;
+  const bool from = kind == cudaMemcpyDeviceToHost || kind == cudaMemcpyDeviceToDevice;
+  return on_device(copy.to_place) == to && on_device(copy.from_place) == from ? cudaSuccess : cudaErrorInvalidValue;
 }
 
 void count(State& s, const Copy& copy) {
@@ -93,9 +83,7 @@ cudaError_t start_copy(State& s, CUstream_st* stream, void* to, const void* from
 }
 
 cudaError_t fill(const char* function, cudaStream_t handle, void* pointer, int value, size_t bytes) {
-  return api(function, [&](State& s) {
-    CUstream_st* const stream = find_stream(s, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
+  return on_stream(function, handle, [&](State& s, CUstream_st* stream) {
     if (bytes == 0) return cudaSuccess;
     const Place place = place_of(pointer, bytes);
     if (place != Place::kDevice && place != Place::kPinned) return cudaErrorInvalidValue;
@@ -123,10 +111,8 @@ cudaError_t cudaMemcpy(void* to, const void* from, size_t bytes, cudaMemcpyKind 
 }
 
 cudaError_t cudaMemcpyAsync(void* to, const void* from, size_t bytes, cudaMemcpyKind kind, cudaStream_t handle) {
-  return api("cudaMemcpyAsync", [&](State& s) {
-    CUstream_st* const stream = find_stream(s, handle);
-    return stream ? start_copy(s, stream, to, from, bytes, kind, false) : cudaErrorInvalidResourceHandle;
-  });
+  return on_stream("cudaMemcpyAsync", handle,
+                   [&](State& s, CUstream_st* stream) { return start_copy(s, stream, to, from, bytes, kind, false); });
 }
 
 cudaError_t cudaMemset(void* pointer, int value, size_t bytes) {

@@ -35,14 +35,11 @@ using namespace tern::standin;
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int* count) {
-  return api(
-      "cudaGetDeviceCount",
-      [&](State& s) {
-        if (!count) return cudaErrorInvalidValue;
-        *count = s.config.devices;
-        return s.config.devices > 0 ? cudaSuccess : cudaErrorNoDevice;
-      },
-      false);
+  return api("cudaGetDeviceCount", false, [&](State& s) {
+    if (!count) return cudaErrorInvalidValue;
+    *count = s.config.devices;
+    return s.config.devices > 0 ? cudaSuccess : cudaErrorNoDevice;
+  });
 }
 
 cudaError_t cudaSetDevice(int device) {
@@ -77,30 +74,21 @@ cudaError_t cudaGetDeviceProperties(cudaDeviceProp* properties, int device) {
 cudaError_t cudaDeviceGetAttribute(int* value, cudaDeviceAttr which, int device) {
   return api("cudaDeviceGetAttribute", [&](State& s) {
     if (!exists(s, device)) return cudaErrorInvalidDevice;
-    switch (which) {
-      case cudaDevAttrComputeCapabilityMajor:
-        *value = s.config.capability_major;
-        return cudaSuccess;
-      case cudaDevAttrComputeCapabilityMinor:
-        *value = s.config.capability_minor;
-        return cudaSuccess;
-      case cudaDevAttrMultiProcessorCount:
-        *value = s.config.multiprocessors;
-        return cudaSuccess;
-      default:
-        return cudaErrorNotSupported;  // by the stand-in
-    }
+    const std::map<cudaDeviceAttr, int> values = {{cudaDevAttrComputeCapabilityMajor, s.config.capability_major},
+                                                  {cudaDevAttrComputeCapabilityMinor, s.config.capability_minor},
+                                                  {cudaDevAttrMultiProcessorCount, s.config.multiprocessors}};
+    const auto found = values.find(which);
+    if (found == values.end()) return cudaErrorNotSupported;  // by the stand-in
+    *value = found->second;
+    return cudaSuccess;
   });
 }
 
 cudaError_t cudaDriverGetVersion(int* version) {
-  return api(
-      "cudaDriverGetVersion",
-      [&](State& s) {
-        *version = s.config.driver == DriverState::kOld ? 12020 : CUDART_VERSION;
-        return cudaSuccess;
-      },
-      false);
+  return api("cudaDriverGetVersion", false, [&](State& s) {
+    *version = s.config.driver == DriverState::kOld ? 12020 : CUDART_VERSION;
+    return cudaSuccess;
+  });
 }
 
 cudaError_t cudaDeviceSynchronize() {
@@ -114,15 +102,12 @@ cudaError_t cudaDeviceSynchronize() {
 
 // Works also after a sticky error, which it clears.
 cudaError_t cudaDeviceReset() {
-  return api(
-      "cudaDeviceReset",
-      [](State& s) {
-        wait_for_device(s, -1);
-        clear_devices(s);
-        cudaGetLastError();
-        return cudaSuccess;
-      },
-      false);
+  return api("cudaDeviceReset", false, [](State& s) {
+    wait_for_device(s, -1);
+    clear_devices(s);
+    cudaGetLastError();
+    return cudaSuccess;
+  });
 }
 
 }  // extern "C"

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
@@ -120,10 +121,7 @@ void close(const Allocation& a) {
 }
 
 bool padding_is_untouched(const Allocation& a) {
-  for (const char* p = a.start + a.bytes; p < end_of_pages(a); ++p) {
-    if (static_cast<unsigned char>(*p) != kFill) return false;
-  }
-  return true;
+  return std::all_of(a.start + a.bytes, end_of_pages(a), [](char c) { return static_cast<unsigned char>(c) == kFill; });
 }
 
 }  // namespace
@@ -165,7 +163,6 @@ void release(State& s, Allocation* allocation) {
 }
 
 Allocation* find_allocation(const void* pointer) { return find_range(memory().live, pointer); }
-const HostRange* find_host_range(const void* pointer) { return find_range(memory().host, pointer); }
 std::map<char*, HostRange>& host_ranges() { return memory().host; }
 size_t used_on(int device) { return memory().used[device]; }
 
@@ -176,7 +173,7 @@ Place place_of(const void* pointer, size_t bytes) {
     const Allocation* a = find_allocation(p);
     return a && p + bytes <= a->start + a->bytes ? Place::kDevice : Place::kInvalid;
   }
-  const HostRange* host = find_host_range(p);
+  const HostRange* host = find_range(memory().host, p);
   return host && p + bytes <= host->start + host->bytes ? Place::kPinned : Place::kPageable;
 }
 
@@ -206,11 +203,10 @@ OpenMemory::~OpenMemory() {
 }
 
 void set_protection(bool on) {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  Memory& m = memory();
-  s.protection = on;
-  for (const auto& [start, a] : m.live) protect(a, on ? PROT_NONE : PROT_READ | PROT_WRITE);
+  locked([&](State& s) {
+    s.protection = on;
+    for (const auto& [start, a] : memory().live) protect(a, on ? PROT_NONE : PROT_READ | PROT_WRITE);
+  });
 }
 
 void require_device_memory(const void* pointer, size_t bytes, const char* what) {

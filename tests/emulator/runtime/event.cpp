@@ -42,9 +42,8 @@ cudaError_t wait_in_capture(State& s, CUstream_st* stream, CUevent_st* event) {
     stream->tail.clear();
     capture.streams.insert(stream);
   }
-  for (int node : event->nodes) {
-    if (std::find(stream->tail.begin(), stream->tail.end(), node) == stream->tail.end()) stream->tail.push_back(node);
-  }
+  for (int node : event->nodes)
+    if (std::ranges::find(stream->tail, node) == stream->tail.end()) stream->tail.push_back(node);
   return cudaSuccess;
 }
 

@@ -1,5 +1,6 @@
 // Errors: injected, sticky, or from a missing driver; the environment; counters.
 
+#include <algorithm>
 #include <charconv>
 #include <cstdio>
 #include <cstdlib>
@@ -194,39 +195,25 @@ void reset_counters() {
 }
 
 int injected_fault(const char* function) {
-  State& s = state();
-  const std::lock_guard lock(s.mutex);
-  ++s.counters.calls[function];
-  const auto found = s.faults.find(function);
-  if (found == s.faults.end()) return 0;
-  int error = 0;
-  for (Fault& fault : found->second) {
-    if (--fault.calls_left == 0 && error == 0) error = fault.error;
-  }
-  std::erase_if(found->second, [](const Fault& fault) { return fault.calls_left <= 0; });
-  return error;
+  return locked([&](State& s) {
+    ++s.counters.calls[function];
+    int error = 0;
+    for (Fault& fault : s.faults[function])
+      if (--fault.calls_left == 0 && error == 0) error = fault.error;
+    std::erase_if(s.faults[function], [](const Fault& fault) { return fault.calls_left <= 0; });
+    return error;
+  });
 }
 
 bool is_sticky(cudaError_t error) {
-  switch (error) {
-    case cudaErrorECCUncorrectable:
-    case cudaErrorIllegalAddress:
-    case cudaErrorLaunchTimeout:
-    case cudaErrorAssert:
-    case cudaErrorContained:
-    case cudaErrorTensorMemoryLeak:
-    case cudaErrorMpsClientTerminated:
-    case cudaErrorExternalDevice:
-    case cudaErrorHardwareStackError:
-    case cudaErrorIllegalInstruction:
-    case cudaErrorMisalignedAddress:
-    case cudaErrorInvalidAddressSpace:
-    case cudaErrorInvalidPc:
-    case cudaErrorLaunchFailure:
-      return true;
-    default:
-      return false;
-  }
+  constexpr cudaError_t kSticky[] = {cudaErrorECCUncorrectable,    cudaErrorIllegalAddress,
+                                     cudaErrorLaunchTimeout,       cudaErrorAssert,
+                                     cudaErrorContained,           cudaErrorTensorMemoryLeak,
+                                     cudaErrorMpsClientTerminated, cudaErrorExternalDevice,
+                                     cudaErrorHardwareStackError,  cudaErrorIllegalInstruction,
+                                     cudaErrorMisalignedAddress,   cudaErrorInvalidAddressSpace,
+                                     cudaErrorInvalidPc,           cudaErrorLaunchFailure};
+  return std::ranges::find(kSticky, error) != std::end(kSticky);
 }
 
 void make_sticky(State& s, cudaError_t error, const std::string& text) {

@@ -40,10 +40,8 @@ TEST_F(Faults, LaunchesFailWithTheirPlace) {
   float* x = device_array(1);
   fail_call("cudaLaunchKernel", 2, cudaErrorLaunchOutOfResources);
   set(nullptr, x, 1);
-  const std::string text = error_of([&] { set(nullptr, x, 2); });
-  EXPECT_TRUE(has(text, "standin_test.h:"));
-  EXPECT_TRUE(has(text, "grid 1x1x1, block 32x1x1"));
-  EXPECT_TRUE(has(text, "too many resources requested for launch"));
+  expect_error([&] { set(nullptr, x, 2); },
+               {"standin_test.h:", "grid 1x1x1, block 32x1x1", "too many resources requested for launch"});
   EXPECT_EQ(cudaGetLastError(), cudaSuccess);
   EXPECT_EQ(read_one(x, nullptr), 1);
 }
@@ -68,16 +66,14 @@ TEST_F(Faults, AKernelThatBreaksARuleGivesAStickyError) {
   diverging(x);
   EXPECT_EQ(device_error(), "");
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorLaunchFailure);
-  EXPECT_TRUE(has(device_error(), "kernel diverging (faults_test.cpp:"));
-  EXPECT_TRUE(has(device_error(), "left the kernel"));
+  expect_contains(device_error(), {"kernel diverging (faults_test.cpp:", "left the kernel"});
   // All later calls fail, including launches.
   void* pointer = nullptr;
   EXPECT_EQ(cudaMalloc(&pointer, 4), cudaErrorLaunchFailure);
   EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorLaunchFailure);
   EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);
   EXPECT_EQ(cudaGetLastError(), cudaErrorLaunchFailure);
-  const std::string text = error_of([&] { set(s, x, 1); });
-  EXPECT_TRUE(has(text, "unspecified launch failure"));
+  expect_error([&] { set(s, x, 1); }, {"unspecified launch failure"});
 
   ok(cudaDeviceReset());
   EXPECT_EQ(device_error(), "");
@@ -126,7 +122,7 @@ TEST_F(Faults, NoDevice) {
   EXPECT_EQ(cudaGetDeviceCount(&count), cudaErrorNoDevice);
   EXPECT_EQ(count, 0);
   EXPECT_EQ(cudaDeviceSynchronize(), cudaErrorNoDevice);
-  EXPECT_TRUE(has(error_of([] { set(nullptr, nullptr, 1); }), "no CUDA-capable device"));
+  expect_error([] { set(nullptr, nullptr, 1); }, {"no CUDA-capable device"});
 }
 
 TEST_F(Faults, DeviceBusy) {
@@ -174,7 +170,7 @@ TEST_F(Faults, DevicesAreAsConfigured) {
   const cudaStream_t first = new_stream();
   ok(cudaSetDevice(1));
   float* x = device_array(1);
-  EXPECT_TRUE(has(error_of([&] { set(first, x, 1); }), "invalid resource handle"));
+  expect_error([&] { set(first, x, 1); }, {"invalid resource handle"});
 }
 
 // --- the environment ---
@@ -221,16 +217,13 @@ TEST(FaultsDeathTest, AMalformedEnvironmentEndsTheProgram) {
         },
         testing::ExitedWithCode(2), std::string(name) + "=" + value + ": expected");
   };
-  dies("TERN_STANDIN_DEVICES", "-1");
-  dies("TERN_STANDIN_DEVICES", "2x");
+  for (const char* value : {"-1", "2x"}) dies("TERN_STANDIN_DEVICES", value);
   dies("TERN_STANDIN_MEMORY", "64MB");
   dies("TERN_STANDIN_STATE", "broken");
   dies("TERN_STANDIN_CAPABILITY", "9");
   dies("TERN_STANDIN_ORDER", "random");
   dies("TERN_STANDIN_PROTECT", "yes");
-  dies("TERN_STANDIN_FAIL", "cudaMalloc:1");
-  dies("TERN_STANDIN_FAIL", "cudaMalloc:0:2");
-  dies("TERN_STANDIN_FAIL", "cudaMalloc:1:2;x");
+  for (const char* value : {"cudaMalloc:1", "cudaMalloc:0:2", "cudaMalloc:1:2;x"}) dies("TERN_STANDIN_FAIL", value);
 }
 
 }  // namespace

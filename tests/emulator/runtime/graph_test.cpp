@@ -1,7 +1,7 @@
 // Stream capture and graphs of the stand-in CUDA runtime, and the effects of mistakes.
 
-#include <cmath>
-#include <thread>
+#include <future>
+#include <source_location>
 
 #include "tern/tests/emulator/runtime/standin_test.h"
 
@@ -32,6 +32,9 @@ cudaGraphExec_t instantiate(cudaGraph_t graph) {
   ok(cudaGraphInstantiate(&executable, graph, 0));
   return executable;
 }
+cudaError_t in_another_thread(const std::function<cudaError_t()>& call) {
+  return std::async(std::launch::async, call).get();
+}
 size_t node_count(cudaGraph_t graph) {
   size_t count = 0;
   ok(cudaGraphGetNodes(graph, nullptr, &count));
@@ -41,14 +44,6 @@ cudaStreamCaptureStatus status_of(cudaStream_t stream) {
   cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
   ok(cudaStreamIsCapturing(stream, &status));
   return status;
-}
-
-/// `after` waits for the work that `before` has now.
-void join(cudaStream_t before, cudaStream_t after) {
-  const cudaEvent_t event = new_event();
-  ok(cudaEventRecord(event, before));
-  ok(cudaStreamWaitEvent(after, event, 0));
-  ok(cudaEventDestroy(event));
 }
 
 TEST_F(Graph, RunsWhatWasCapturedAsOftenAsLaunched) {
@@ -79,10 +74,7 @@ TEST_F(Graph, RunsWhatWasCapturedAsOftenAsLaunched) {
 TEST_F(Graph, AGraphRunsLateAndOutlivesItsHandle) {
   float* x = device_array(1);
   const cudaStream_t s = new_stream();
-  begin(s);
-  set(s, x, 1);
-  const cudaGraph_t graph = end(s);
-  const cudaGraphExec_t executable = instantiate(graph);
+  const cudaGraphExec_t executable = captured(s, [&] { set(s, x, 1); });
   ok(cudaGraphLaunch(executable, s));
   ok(cudaGraphExecDestroy(executable));
   EXPECT_EQ(cudaGraphLaunch(executable, s), cudaErrorInvalidValue);
@@ -96,9 +88,7 @@ TEST_F(Graph, LaunchesOfOneGraphDoNotOverlap) {
     const cudaStream_t s = new_stream(), t = new_stream();
     ok(cudaMemsetAsync(x, 0, 4, s));
     ok(cudaStreamSynchronize(s));
-    begin(s);
-    add(s, x, x, 1);
-    const cudaGraphExec_t executable = instantiate(end(s));
+    const cudaGraphExec_t executable = captured(s, [&] { add(s, x, x, 1); });
     ok(cudaGraphLaunch(executable, s));
     ok(cudaGraphLaunch(executable, t));
     return read_one(x, t) == 2;
@@ -154,12 +144,12 @@ TEST_F(Graph, MissingDependenciesInAGraphShow) {
 TEST_F(Graph, CapturesCopiesAndFills) {
   float *x = device_array(2), *from = pinned_array(2), *to = pinned_array(2);
   const cudaStream_t s = new_stream();
-  begin(s);
-  ok(cudaMemsetAsync(x, 0, 8, s));
-  ok(cudaMemcpyAsync(x, from, 4, cudaMemcpyHostToDevice, s));
-  ok(cudaMemcpyAsync(to, x, 8, cudaMemcpyDeviceToHost, s));
-  ok(enqueue(s, "library", [to] { to[1] += 1; }));
-  const cudaGraphExec_t executable = instantiate(end(s));
+  const cudaGraphExec_t executable = captured(s, [&] {
+    ok(cudaMemsetAsync(x, 0, 8, s));
+    ok(cudaMemcpyAsync(x, from, 4, cudaMemcpyHostToDevice, s));
+    ok(cudaMemcpyAsync(to, x, 8, cudaMemcpyDeviceToHost, s));
+    ok(enqueue(s, "library", [to] { to[1] += 1; }));
+  });
   for (float value : {3.0f, 4.0f}) {  // addresses are captured, not values
     from[0] = value;
     ok(cudaGraphLaunch(executable, s));
@@ -173,9 +163,7 @@ TEST_F(Graph, ReplayKeepsTheArgumentsOfTheCapture) {
   float *x = device_array(1), *y = device_array(1);
   const cudaStream_t s = new_stream();
   float value = 1;
-  begin(s);
-  set(s, x, value);
-  const cudaGraphExec_t executable = instantiate(end(s));
+  const cudaGraphExec_t executable = captured(s, [&] { set(s, x, value); });
   value = 2;  // stale capture: the kernel does not get the new value
   set(s, y, value);
   ok(cudaGraphLaunch(executable, s));
@@ -184,28 +172,20 @@ TEST_F(Graph, ReplayKeepsTheArgumentsOfTheCapture) {
 }
 
 TEST_F(Graph, FreedMemoryInAReplayFails) {
-  float* x = device_array(1);
-  const cudaStream_t s = new_stream();
-  begin(s);
-  set(s, x, 1);
-  const cudaGraphExec_t executable = instantiate(end(s));
-  ok(cudaGraphLaunch(executable, s));
-  ok(cudaStreamSynchronize(s));
-  ok(cudaFree(x));
-  ok(cudaGraphLaunch(executable, s));
-  EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
-  EXPECT_TRUE(has(device_error(), "freed allocation"));
-}
-
-TEST_F(Graph, FreedMemoryInAReplayedCopyFails) {
-  float *x = device_array(1), *to = pinned_array(1);
-  const cudaStream_t s = new_stream();
-  begin(s);
-  ok(cudaMemcpyAsync(to, x, 4, cudaMemcpyDeviceToHost, s));
-  const cudaGraphExec_t executable = instantiate(end(s));
-  ok(cudaFree(x));
-  ok(cudaGraphLaunch(executable, s));
-  EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
+  for (const bool by_copy : {false, true}) {
+    SCOPED_TRACE(by_copy ? "of a copy" : "of a kernel");
+    reset();
+    float *x = device_array(1), *to = pinned_array(1);
+    const cudaStream_t s = new_stream();
+    const cudaGraphExec_t executable =
+        captured(s, [&] { by_copy ? ok(cudaMemcpyAsync(to, x, 4, cudaMemcpyDeviceToHost, s)) : set(s, x, 1); });
+    ok(cudaGraphLaunch(executable, s));
+    ok(cudaStreamSynchronize(s));
+    ok(cudaFree(x));
+    ok(cudaGraphLaunch(executable, s));
+    EXPECT_EQ(cudaStreamSynchronize(s), cudaErrorIllegalAddress);
+    EXPECT_TRUE(has(device_error(), "freed allocation"));
+  }
 }
 
 // --- calls that are not allowed during a capture ---
@@ -227,15 +207,20 @@ cudaError_t error_in_capture(cudaStream_t s, const std::function<cudaError_t()>&
   return error;
 }
 
+void expect_unsupported(cudaStream_t s, const std::function<cudaError_t()>& call,
+                        cudaStreamCaptureMode mode = cudaStreamCaptureModeGlobal,
+                        const std::source_location& where = std::source_location::current()) {
+  const testing::ScopedTrace trace(where.file_name(), static_cast<int>(where.line()), mode);
+  EXPECT_EQ(error_in_capture(s, call, mode), cudaErrorStreamCaptureUnsupported);
+}
+
 TEST_F(Graph, WaitsAreNotAllowedDuringCapture) {
   const cudaStream_t s = new_stream(), other = new_stream();
   const cudaEvent_t event = new_event();
-  EXPECT_EQ(error_in_capture(s, [&] { return cudaStreamSynchronize(s); }), cudaErrorStreamCaptureUnsupported);
-  EXPECT_EQ(error_in_capture(s, [&] { return cudaStreamQuery(s); }), cudaErrorStreamCaptureUnsupported);
-  EXPECT_EQ(error_in_capture(s, [&] { return cudaDeviceSynchronize(); }), cudaErrorStreamCaptureUnsupported);
-  EXPECT_EQ(error_in_capture(
-                s, [&] { return cudaDeviceSynchronize(); }, cudaStreamCaptureModeRelaxed),
-            cudaErrorStreamCaptureUnsupported);
+  expect_unsupported(s, [&] { return cudaStreamSynchronize(s); });
+  expect_unsupported(s, [&] { return cudaStreamQuery(s); });
+  for (const cudaStreamCaptureMode mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeRelaxed})
+    expect_unsupported(s, cudaDeviceSynchronize, mode);
   const auto record_and = [&](cudaError_t (*wait)(cudaEvent_t)) {
     return [=] {
       ok(cudaEventRecord(event, s));
@@ -246,20 +231,18 @@ TEST_F(Graph, WaitsAreNotAllowedDuringCapture) {
   EXPECT_EQ(error_in_capture(s, record_and(cudaEventQuery), cudaStreamCaptureModeRelaxed), cudaErrorCapturedEvent);
   const cudaEvent_t elsewhere = new_event();
   ok(cudaEventRecord(elsewhere, other));
-  EXPECT_EQ(error_in_capture(s, [&] { return cudaEventQuery(elsewhere); }), cudaErrorStreamCaptureUnsupported);
+  expect_unsupported(s, [&] { return cudaEventQuery(elsewhere); });
 }
 
 TEST_F(Graph, AllocationsAreNotAllowedDuringCapture) {
   const cudaStream_t s = new_stream();
   void* x = nullptr;
   float* y = device_array(1);
-  EXPECT_EQ(error_in_capture(s, [&] { return cudaMalloc(&x, 4); }), cudaErrorStreamCaptureUnsupported);
-  EXPECT_EQ(error_in_capture(s, [&] { return cudaFree(y); }), cudaErrorStreamCaptureUnsupported);
-  EXPECT_EQ(error_in_capture(s, [&] { return cudaHostAlloc(&x, 4, cudaHostAllocDefault); }),
-            cudaErrorStreamCaptureUnsupported);
-  EXPECT_EQ(error_in_capture(
-                s, [&] { return cudaMalloc(&x, 4); }, cudaStreamCaptureModeThreadLocal),
-            cudaErrorStreamCaptureUnsupported);
+  for (const cudaStreamCaptureMode mode : {cudaStreamCaptureModeGlobal, cudaStreamCaptureModeThreadLocal})
+    expect_unsupported(
+        s, [&] { return cudaMalloc(&x, 4); }, mode);
+  expect_unsupported(s, [&] { return cudaFree(y); });
+  expect_unsupported(s, [&] { return cudaHostAlloc(&x, 4, cudaHostAllocDefault); });
   begin(s, cudaStreamCaptureModeRelaxed);
   ok(cudaMalloc(&x, 4));
   end(s);
@@ -267,19 +250,13 @@ TEST_F(Graph, AllocationsAreNotAllowedDuringCapture) {
 
 TEST_F(Graph, OtherThreadsAreForbiddenByGlobalCaptures) {
   const cudaStream_t s = new_stream();
-  const auto elsewhere = [] {
-    cudaError_t error = cudaSuccess;
-    std::thread([&] {
-      void* x = nullptr;
-      error = cudaMalloc(&x, 4);
-    }).join();
-    return error;
-  };
+  void* x = nullptr;
+  const auto allocate = [&] { return cudaMalloc(&x, 4); };
   begin(s, cudaStreamCaptureModeThreadLocal);
-  ok(elsewhere());
+  ok(in_another_thread(allocate));
   end(s);
   begin(s);
-  EXPECT_EQ(elsewhere(), cudaErrorStreamCaptureUnsupported);
+  EXPECT_EQ(in_another_thread(allocate), cudaErrorStreamCaptureUnsupported);
   EXPECT_EQ(cudaStreamEndCapture(s, nullptr), cudaErrorStreamCaptureInvalidated);
 }
 
@@ -291,8 +268,7 @@ TEST_F(Graph, TheLegacyStreamIsNotAllowedDuringABlockingCapture) {
   EXPECT_EQ(error_in_capture(s, [&] { return cudaMemcpy(x, &host, 4, cudaMemcpyHostToDevice); }),
             cudaErrorStreamCaptureImplicit);
   EXPECT_EQ(error_in_capture(s, [&] { return cudaStreamSynchronize(nullptr); }), cudaErrorStreamCaptureImplicit);
-  EXPECT_EQ(error_in_capture(free, [&] { return cudaMemcpy(x, &host, 4, cudaMemcpyHostToDevice); }),
-            cudaErrorStreamCaptureUnsupported);
+  expect_unsupported(free, [&] { return cudaMemcpy(x, &host, 4, cudaMemcpyHostToDevice); });
   begin(free);
   ok(cudaMemset(x, 0, 4));
   end(free);
@@ -302,10 +278,8 @@ TEST_F(Graph, TheLegacyStreamIsNotAllowedDuringABlockingCapture) {
 TEST_F(Graph, PageableCopiesAreNotAllowedDuringCapture) {
   float *x = device_array(1), host = 0;
   const cudaStream_t s = new_stream();
-  EXPECT_EQ(error_in_capture(s, [&] { return cudaMemcpyAsync(x, &host, 4, cudaMemcpyHostToDevice, s); }),
-            cudaErrorStreamCaptureUnsupported);
-  EXPECT_EQ(error_in_capture(s, [&] { return cudaMemcpyAsync(&host, x, 4, cudaMemcpyDeviceToHost, s); }),
-            cudaErrorStreamCaptureUnsupported);
+  expect_unsupported(s, [&] { return cudaMemcpyAsync(x, &host, 4, cudaMemcpyHostToDevice, s); });
+  expect_unsupported(s, [&] { return cudaMemcpyAsync(&host, x, 4, cudaMemcpyDeviceToHost, s); });
 }
 
 TEST_F(Graph, DependenciesDoNotCrossTheBoundary) {
@@ -345,16 +319,12 @@ TEST_F(Graph, CapturesMustBeJoinedAndEndedWhereTheyBegan) {
   EXPECT_EQ(cudaStreamEndCapture(t, &graph), cudaErrorStreamCaptureUnmatched);
   EXPECT_EQ(cudaStreamEndCapture(s, &graph), cudaErrorStreamCaptureInvalidated);
 
-  const auto end_elsewhere = [&] {
-    cudaError_t error = cudaSuccess;
-    std::thread([&] { error = cudaStreamEndCapture(s, &graph); }).join();
-    return error;
-  };
+  const auto end_capture = [&] { return cudaStreamEndCapture(s, &graph); };
   begin(s, cudaStreamCaptureModeThreadLocal);
-  EXPECT_EQ(end_elsewhere(), cudaErrorStreamCaptureWrongThread);
-  ok(cudaStreamEndCapture(s, &graph));
+  EXPECT_EQ(in_another_thread(end_capture), cudaErrorStreamCaptureWrongThread);
+  ok(end_capture());
   begin(s, cudaStreamCaptureModeRelaxed);
-  ok(end_elsewhere());
+  ok(in_another_thread(end_capture));
 }
 
 TEST_F(Graph, ADestroyedStreamEndsItsCapture) {

@@ -1,7 +1,7 @@
 // Queues kernels on streams, to be run by the emulator.
 
 #include <algorithm>
-#include <exception>
+#include <future>
 
 #include "tern/tests/emulator/runtime/state.h"
 #include "tern/tests/emulator/simt/launcher.h"
@@ -37,15 +37,7 @@ struct ThreadEnd {
 void run_kernel(const std::function<void()>& run) {
   static thread_local ThreadEnd end;
   if (!thread_has_ended) return run();
-  std::exception_ptr failure;
-  std::thread([&] {
-    try {
-      run();
-    } catch (...) {
-      failure = std::current_exception();
-    }
-  }).join();
-  if (failure) std::rethrow_exception(failure);
+  std::async(std::launch::async, run).get();
 }
 
 cudaError_t queue_launch(simt::Launch& launch) {

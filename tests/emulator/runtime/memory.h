@@ -24,7 +24,6 @@ enum class Place { kDevice, kPinned, kPageable, kInvalid };  // kInvalid: unallo
 Place place_of(const void* pointer, size_t bytes);
 /// The existing allocation that contains the address; nullptr if there is none.
 Allocation* find_allocation(const void* pointer);
-const HostRange* find_host_range(const void* pointer);
 
 /// New memory filled with 0xff; nullptr if the device does not have enough.
 Allocation* allocate(State& s, size_t bytes);

@@ -1,5 +1,8 @@
 // Streams as lazy queues: their waiting work, the choice of the next operation, and errors of queued work.
 
+#include <algorithm>
+#include <ranges>
+
 #include "tern/tests/emulator/runtime/memory.h"
 
 namespace tern::standin {
@@ -8,10 +11,7 @@ namespace {
 thread_local bool running_work = false;
 
 bool finished(const std::vector<Token>& tokens) {
-  for (const Token& token : tokens) {
-    if (!token->done) return false;
-  }
-  return true;
+  return std::ranges::all_of(tokens, [](const Token& token) { return token->done; });
 }
 
 bool may_start(const Work& work) { return !work.ready || work.ready(); }
@@ -41,8 +41,7 @@ int ready_node(State& s, const GraphRun& graph) {
   std::vector<int> ready;
   for (size_t n = 0; n < graph.nodes->size(); ++n) {
     const Node& node = (*graph.nodes)[n];
-    bool free = !graph.done[n];
-    for (int before : node.after) free = free && graph.done[before];
+    const bool free = !graph.done[n] && std::ranges::all_of(node.after, [&](int before) { return graph.done[before]; });
     if (free && may_start(node.work)) ready.push_back(static_cast<int>(n));
   }
   if (ready.empty()) return -1;
@@ -90,66 +89,39 @@ CUstream_st* needed_by(State& s, CUstream_st* stream, std::set<CUstream_st*>& se
   return nullptr;
 }
 
+/// All streams of a device (-1: all), the legacy one first.
+std::vector<CUstream_st*> streams_of(State& s, int device) {
+  std::vector<CUstream_st*> found;
+  for (const auto* streams : {&s.legacy, &s.streams})
+    for (const auto& stream : *streams)
+      if (device < 0 || stream->device == device) found.push_back(stream.get());
+  return found;
+}
+
 CUstream_st* choose(State& s, CUstream_st* target) {
   if (s.order.kind != Order::kForward) {
     std::vector<CUstream_st*> ready;
-    for (CUstream_st* stream : streams_of(s, -1)) {
+    for (CUstream_st* stream : streams_of(s, -1))
       if (can_step(s, *stream)) ready.push_back(stream);
-    }
     if (s.order.kind == Order::kRandom) return ready.empty() ? nullptr : ready[s.random() % ready.size()];
-    for (auto stream = ready.rbegin(); stream != ready.rend(); ++stream) {
-      if (*stream != target) return *stream;
-    }
+    for (CUstream_st* stream : std::views::reverse(ready))
+      if (stream != target) return stream;
   }
   std::set<CUstream_st*> seen;
   if (CUstream_st* const needed = needed_by(s, target, seen)) return needed;
-  for (CUstream_st* stream : streams_of(s, -1)) {  // the needed work may wait for another device, by enqueue_when()
+  for (CUstream_st* stream : streams_of(s, -1))  // the needed work may wait for another device, by enqueue_when()
     if (can_step(s, *stream)) return stream;
-  }
   return nullptr;
 }
-
-/// Waits while nothing can run here until another host thread or process acts.
-class WaitLimit {
- public:
-  explicit WaitLimit(State& s) : state_(s) { renew(); }
-  void renew() { end_ = std::chrono::steady_clock::now() + std::chrono::milliseconds(state_.config.patience_ms); }
-  void wait() {
-    if (std::chrono::steady_clock::now() < end_) {
-      state_.changed.wait_for(state_.mutex, std::chrono::microseconds(200));
-      return;
-    }
-    const std::string text =
-        "queued work waited " + std::to_string(state_.config.patience_ms) + " ms for an event that did not occur";
-    make_sticky(state_, cudaErrorLaunchTimeout, text);
-  }
-
- private:
-  State& state_;
-  std::chrono::steady_clock::time_point end_;
-};
 
 }  // namespace
 
 bool in_queued_work() { return running_work; }
 
-std::vector<CUstream_st*> streams_of(State& s, int device) {
-  std::vector<CUstream_st*> found;
-  for (const auto& stream : s.legacy) {
-    if (device < 0 || stream->device == device) found.push_back(stream.get());
-  }
-  for (const auto& stream : s.streams) {
-    if (device < 0 || stream->device == device) found.push_back(stream.get());
-  }
-  return found;
-}
-
 CUstream_st* find_stream(State& s, cudaStream_t handle) {
   if (handle == nullptr || handle == cudaStreamLegacy) return s.legacy[current_device()].get();
-  for (const auto& stream : s.streams) {
-    if (stream.get() == handle && !stream->destroyed) return handle;
-  }
-  return nullptr;
+  const auto found = std::ranges::find(s.streams, handle, &std::unique_ptr<CUstream_st>::get);
+  return found != s.streams.end() && !(*found)->destroyed ? handle : nullptr;
 }
 
 cudaError_t submit(State& s, CUstream_st* stream, Work work) {
@@ -159,18 +131,16 @@ cudaError_t submit(State& s, CUstream_st* stream, Work work) {
 }
 
 cudaError_t submit(State& s, CUstream_st* stream, Operation operation) {
-  if (stream->legacy) {
+  if (stream->legacy)
     if (const cudaError_t error = forbid_implicit_capture(s, stream)) return error;
-  }
   if (stream->capture) return capture_node(s, stream, std::move(operation.work));
   // The legacy stream and the blocking streams of a device wait for each other at every operation.
   const auto come_after = [&](const CUstream_st& other) {
     if (other.last && !other.last->done) operation.after.push_back(other.last);
   };
   if (stream->legacy) {
-    for (const auto& other : s.streams) {
+    for (const auto& other : s.streams)
       if (other->device == stream->device && other->blocking()) come_after(*other);
-    }
   } else if (stream->blocking()) {
     come_after(*s.legacy[stream->device]);
   }
@@ -187,12 +157,17 @@ bool step_towards(State& s, CUstream_st* stream) {
 }
 
 void wait_for(State& s, const Token& token) {
-  WaitLimit wait_limit(s);
+  using Clock = std::chrono::steady_clock;
+  const std::chrono::milliseconds patience(s.config.patience_ms);
+  auto last_step = Clock::now();
   while (token && !token->done) {
     if (step_towards(s, token->stream))
-      wait_limit.renew();
+      last_step = Clock::now();
+    else if (Clock::now() < last_step + patience)  // until another host thread or process acts
+      s.changed.wait_for(s.mutex, std::chrono::microseconds(200));
     else
-      wait_limit.wait();
+      make_sticky(s, cudaErrorLaunchTimeout,
+                  "queued work waited " + std::to_string(patience.count()) + " ms for an event that did not occur");
   }
   forget_finished_streams(s);
 }
@@ -201,9 +176,8 @@ void wait_for_stream(State& s, CUstream_st* stream) { wait_for(s, Token(stream->
 
 void wait_for_device(State& s, int device) {
   std::vector<Token> tokens;
-  for (CUstream_st* stream : streams_of(s, device)) {
+  for (CUstream_st* stream : streams_of(s, device))
     if (stream->last) tokens.push_back(stream->last);
-  }
   if (s.order.kind == Order::kReverse) std::reverse(tokens.begin(), tokens.end());
   for (const Token& token : tokens) wait_for(s, token);
 }
@@ -218,9 +192,7 @@ cudaError_t enqueue(cudaStream_t stream, const char* name, std::function<void()>
 
 cudaError_t enqueue_when(cudaStream_t handle, const char* name, std::function<bool()> ready, std::function<void()> work,
                          bool counts_as_kernel) {
-  return api("enqueue", [&](State& s) {
-    CUstream_st* const stream = find_stream(s, handle);
-    if (!stream) return cudaErrorInvalidResourceHandle;
+  return on_stream("enqueue", handle, [&](State& s, CUstream_st* stream) {
     if (counts_as_kernel) {
       ++s.counters.kernel_launches;
       ++s.counters.kernels_by_name[name];

@@ -74,6 +74,25 @@ inline void add(cudaStream_t stream, float* y, const float* x, float value) {
   launch(add_kernel, 1, 32, 0, on(stream), y, x, value);
 }
 
+/// `after` waits for the work that `before` has now.
+inline void join(cudaStream_t before, cudaStream_t after) {
+  const cudaEvent_t event = new_event();
+  ok(cudaEventRecord(event, before));
+  ok(cudaStreamWaitEvent(after, event, 0));
+  ok(cudaEventDestroy(event));  // the wait remains
+}
+
+/// The graph of what `work` queues on the stream.
+inline cudaGraphExec_t captured(cudaStream_t stream, const std::function<void()>& work) {
+  cudaGraph_t graph = nullptr;
+  cudaGraphExec_t executable = nullptr;
+  ok(cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+  work();
+  ok(cudaStreamEndCapture(stream, &graph));
+  ok(cudaGraphInstantiate(&executable, graph, 0));
+  return executable;
+}
+
 /// Every test begins in the initial state of a process.
 class StandIn : public testing::Test {
  protected:

@@ -159,13 +159,17 @@ void clear_devices(State& s);
 /// The common part of all API functions: takes the lock, counts the call, refuses it if necessary, runs body(State&)
 /// and stores its error.
 template <class Body>
-cudaError_t api(const char* function, Body&& body, bool needs_device = true) {
+cudaError_t api(const char* function, bool needs_device, Body&& body) {
   return locked([&](State& s) {
     cudaError_t error = refusal(s, function, needs_device);
     if (error == cudaSuccess && needs_device) note_context(s, function);
     if (error == cudaSuccess) error = body(s);
     return remember(error);
   });
+}
+template <class Body>
+cudaError_t api(const char* function, Body&& body) {
+  return api(function, true, body);
 }
 
 /// For functions that wait: work that ran during the wait may have failed.
@@ -174,6 +178,14 @@ inline cudaError_t after_wait(State& s) { return s.sticky; }
 // --- queue.cpp ---
 /// The stream of a handle (0, cudaStreamLegacy: the current device's legacy default stream), or nullptr.
 CUstream_st* find_stream(State& s, cudaStream_t handle);
+/// api() for a function of one stream.
+template <class Body>
+cudaError_t on_stream(const char* function, cudaStream_t handle, Body&& body) {
+  return api(function, [&](State& s) {
+    CUstream_st* const stream = find_stream(s, handle);
+    return stream ? body(s, stream) : cudaErrorInvalidResourceHandle;
+  });
+}
 /// Queues or captures an operation. The stream must be valid.
 cudaError_t submit(State& s, CUstream_st* stream, Operation operation);
 cudaError_t submit(State& s, CUstream_st* stream, Work work);
@@ -184,8 +196,6 @@ void wait_for_stream(State& s, CUstream_st* stream);
 void wait_for_device(State& s, int device);
 /// Runs at most one operation that `stream` needs. Returns false when none could run.
 bool step_towards(State& s, CUstream_st* stream);
-/// All streams of a device (-1: all), the legacy one first.
-std::vector<CUstream_st*> streams_of(State& s, int device);
 void forget_finished_streams(State& s);
 /// True in a host thread that runs queued work, which may not call CUDA.
 bool in_queued_work();

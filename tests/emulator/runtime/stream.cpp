@@ -4,19 +4,6 @@
 
 using namespace tern::standin;
 
-namespace {
-
-/// api() for a function of one stream.
-template <class Body>
-cudaError_t on_stream(const char* function, cudaStream_t handle, Body&& body) {
-  return api(function, [&](State& s) {
-    CUstream_st* const stream = find_stream(s, handle);
-    return stream ? body(s, stream) : cudaErrorInvalidResourceHandle;
-  });
-}
-
-}  // namespace
-
 extern "C" {
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t* handle, unsigned flags) {

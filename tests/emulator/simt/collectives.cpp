@@ -12,25 +12,15 @@ void for_each_lane(unsigned lanes, F&& f) {
 }
 
 uint64_t combine_votes(Vote vote, uint64_t a, uint64_t b) {
-  const int64_t signed_a = static_cast<int64_t>(a), signed_b = static_cast<int64_t>(b);
-  switch (vote) {
-    case Vote::kAdd:
-      return a + b;
-    case Vote::kMin:
-      return signed_b < signed_a ? b : a;
-    case Vote::kMax:
-      return signed_b > signed_a ? b : a;
-    case Vote::kUnsignedMin:
-      return b < a ? b : a;
-    case Vote::kUnsignedMax:
-      return b > a ? b : a;
-    case Vote::kAnd:
-      return a & b;
-    case Vote::kXor:
-      return a ^ b;
-    default:  // kOr; also kBallot, for which each lane has one bit
-      return a | b;
-  }
+  const bool less = static_cast<int64_t>(a) < static_cast<int64_t>(b);
+  return vote == Vote::kAdd           ? a + b
+         : vote == Vote::kMin         ? (less ? a : b)
+         : vote == Vote::kMax         ? (less ? b : a)
+         : vote == Vote::kUnsignedMin ? std::min(a, b)
+         : vote == Vote::kUnsignedMax ? std::max(a, b)
+         : vote == Vote::kAnd         ? a & b
+         : vote == Vote::kXor         ? a ^ b
+                                      : a | b;  // kOr; also kBallot, for which each lane has one bit
 }
 
 void take_vote(Warp& warp, Vote vote, unsigned lanes) {
@@ -58,20 +48,9 @@ void take_vote(Warp& warp, Vote vote, unsigned lanes) {
 
 void Scheduler::open_barrier(int id) {
   Barrier& barrier = barriers_[id];
-  switch (barrier.kind) {
-    case BarrierKind::kPlain:
-      barrier.result = 0;
-      break;
-    case BarrierKind::kCount:
-      barrier.result = barrier.votes;
-      break;
-    case BarrierKind::kAnd:
-      barrier.result = barrier.votes == barrier.expected;
-      break;
-    case BarrierKind::kOr:
-      barrier.result = barrier.votes > 0;
-      break;
-  }
+  barrier.result = barrier.kind == BarrierKind::kCount ? barrier.votes
+                   : barrier.kind == BarrierKind::kAnd ? barrier.votes == barrier.expected
+                                                       : barrier.kind == BarrierKind::kOr && barrier.votes > 0;
   barrier.arrived.reset();
   barrier.arrivals = 0;
   barrier.votes = 0;

@@ -19,8 +19,7 @@ bool is_due(const Thread& thread, const PendingProduct& pending, int newest) {
 }
 
 PendingSums& sums_of(Thread& thread, const float* registers) {
-  return *std::find_if(thread.sums.begin(), thread.sums.end(),
-                       [&](const PendingSums& sums) { return sums.registers == registers; });
+  return *std::ranges::find(thread.sums, registers, &PendingSums::registers);
 }
 
 }  // namespace
@@ -133,13 +132,12 @@ void Scheduler::wait_for_products(int newest, Location where) {
 
 /// At a block's end, checks that all warps of a warpgroup took part in every product.
 void Scheduler::check_products() {
-  for (int w = 0; w + 3 < warp_count_; w += 4) {
+  for (int w = 0; w + 3 < warp_count_; w += 4)
     for (int other = w + 1; other < w + 4; ++other) {
       if (warps_[other].started.size() != warps_[w].started.size())
         abort_launch(concatenate("warp ", w, " took part in ", warps_[w].started.size(), " products (wgmma), warp ",
                                  other, " of the same warpgroup in ", warps_[other].started.size()));
     }
-  }
 }
 
 void Scheduler::note_written(const void* shared, size_t bytes) {

@@ -323,11 +323,8 @@ std::string Scheduler::deadlock() const {
   std::map<std::string, int> places;
   for (int t = 0; t < thread_count_; ++t) {
     const Thread& thread = threads_[t];
-    if (thread.state == State::kDone)
-      ++places["left the kernel"];
-    else
-      ++places[concatenate("wait at the ", thread.state == State::kAtBarrier ? "barrier, " : "warp operation, ",
-                           thread.where)];
+    const char* const operation = thread.state == State::kAtBarrier ? "barrier, " : "warp operation, ";
+    ++places[thread.state == State::kDone ? "left the kernel" : concatenate("wait at the ", operation, thread.where)];
   }
   std::string message = "deadlock:";
   for (const auto& [place, count] : places) message += " " + std::to_string(count) + " threads " + place + ";";
@@ -353,12 +350,11 @@ void* Scheduler::allocate_shared(size_t bytes, size_t alignment) {
 /// Without AddressSanitizer a write just after a variable is only detected at the end of the block.
 void Scheduler::check_red_zones() {
   sanitizer::unpoison(arena_, kArenaBytes);
-  for (size_t zone : red_zones_) {
+  for (size_t zone : red_zones_)
     for (size_t i = 0; i < kRedZone; ++i) {
       if (static_cast<unsigned char>(arena_[zone + i]) != 0xff)
         abort_launch("a write past the end of a variable in shared memory");
     }
-  }
 }
 
 bool Scheduler::is_shared(const void* pointer, size_t bytes) const {

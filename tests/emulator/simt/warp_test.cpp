@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <functional>
+#include <array>
 #include <random>
 #include <string>
 #include <vector>
@@ -52,7 +52,7 @@ template <class T>
 void test_shuffles() {
   constexpr int kThreads = 96;
   const std::vector<T> in = random_values<T>(kThreads);
-  for (int width : {1, 2, 4, 8, 16, 32}) {
+  for (int width : {1, 2, 4, 8, 16, 32})
     for (int argument : {0, 1, 3, 5, 16, 31}) {
       std::vector<T> out(4 * kThreads);
       launch(shuffle_kernel<T>, 1, kThreads, 0, kCuda, in.data(), out.data(), argument, width);
@@ -63,7 +63,6 @@ void test_shuffles() {
               << "shuffle " << kind << ", thread " << t << ", argument " << argument << ", width " << width;
       }
     }
-  }
 }
 
 TEST(EmulatorWarp, Shuffles) {
@@ -142,57 +141,45 @@ TEST(EmulatorWarp, WarpBarrierMakesWritesVisible) {
 
 // --- votes ---
 
-struct Votes {
-  unsigned ballot, match, match64, add, min, max, bits_and, bits_or, bits_xor;
-  int any, all, signed_add, signed_min, signed_max;
-};
+/// One lane's results, in the order of the kernel's calls.
+using Votes = std::array<int64_t, 14>;
 __global__ void vote_kernel(const unsigned* mask, const int* value, Votes* out) {
   const unsigned t = threadIdx.x, m = mask[t / 32];
   if ((m >> t % 32 & 1u) == 0) return;
   const int v = value[t];
   const unsigned u = static_cast<unsigned>(v);
-  out[t] = {__ballot_sync(m, v & 1), __match_any_sync(m, v),     __match_any_sync(m, int64_t{v} << 33),
-            __reduce_add_sync(m, u), __reduce_min_sync(m, u),    __reduce_max_sync(m, u),
-            __reduce_and_sync(m, u), __reduce_or_sync(m, u),     __reduce_xor_sync(m, u),
-            __any_sync(m, v & 2),    __all_sync(m, (v & 4) + 4), __reduce_add_sync(m, v),
-            __reduce_min_sync(m, v), __reduce_max_sync(m, v)};
+  out[t] = {__ballot_sync(m, v & 1),   __match_any_sync(m, v),          __match_any_sync(m, int64_t{v} << 33),
+            __reduce_add_sync(m, u),   __reduce_min_sync(m, u),         __reduce_max_sync(m, u),
+            __reduce_and_sync(m, u),   __reduce_or_sync(m, u),          __reduce_xor_sync(m, u),
+            __any_sync(m, v & 2) != 0, __all_sync(m, (v & 4) + 4) != 0, __reduce_add_sync(m, v),
+            __reduce_min_sync(m, v),   __reduce_max_sync(m, v)};
 }
 
-void expect_votes(const std::vector<int>& lanes, const std::vector<int>& value, int base, const Votes& got, int own) {
-  Votes want{};
-  want.bits_and = ~0u;
-  want.min = ~0u;
-  want.signed_min = std::numeric_limits<int>::max();
-  want.signed_max = std::numeric_limits<int>::min();
+/// The votes of lane `own` among `lanes` of a warp whose values start at `value`.
+Votes expected_votes(const std::vector<int>& lanes, const int* value, int own) {
+  unsigned ballot = 0, match = 0, add = 0, min = ~0u, max = 0, bits_and = ~0u, bits_or = 0, bits_xor = 0;
+  int signed_min = std::numeric_limits<int>::max(), signed_max = std::numeric_limits<int>::min();
   for (int lane : lanes) {
-    const int v = value[base + lane];
+    const int v = value[lane];
     const unsigned u = static_cast<unsigned>(v);
-    if (v & 1) want.ballot |= 1u << lane;
-    if (v == value[base + own]) want.match |= 1u << lane;
-    want.any |= v & 2;
-    want.add += u;
-    want.min = std::min(want.min, u);
-    want.max = std::max(want.max, u);
-    want.bits_and &= u;
-    want.bits_or |= u;
-    want.bits_xor ^= u;
-    want.signed_min = std::min(want.signed_min, v);
-    want.signed_max = std::max(want.signed_max, v);
+    if (v & 1) ballot |= 1u << lane;
+    if (v == value[own]) match |= 1u << lane;
+    add += u;
+    min = std::min(min, u);
+    max = std::max(max, u);
+    bits_and &= u;
+    bits_or |= u;
+    bits_xor ^= u;
+    signed_min = std::min(signed_min, v);
+    signed_max = std::max(signed_max, v);
   }
-  EXPECT_EQ(got.ballot, want.ballot);
-  EXPECT_EQ(got.match, want.match);
-  EXPECT_EQ(got.match64, want.match);
-  EXPECT_EQ(got.add, want.add);
-  EXPECT_EQ(static_cast<unsigned>(got.signed_add), want.add);
-  EXPECT_EQ(got.min, want.min);
-  EXPECT_EQ(got.max, want.max);
-  EXPECT_EQ(got.bits_and, want.bits_and);
-  EXPECT_EQ(got.bits_or, want.bits_or);
-  EXPECT_EQ(got.bits_xor, want.bits_xor);
-  EXPECT_EQ(got.signed_min, want.signed_min);
-  EXPECT_EQ(got.signed_max, want.signed_max);
-  EXPECT_EQ(got.any != 0, want.any != 0);
-  EXPECT_TRUE(got.all != 0);
+  return {ballot,     match,
+          match,      add,
+          min,        max,
+          bits_and,   bits_or,
+          bits_xor,   (bits_or & 2) != 0,
+          true,       static_cast<int>(add),
+          signed_min, signed_max};
 }
 
 TEST(EmulatorWarp, VotesAndReductions) {
@@ -207,7 +194,8 @@ TEST(EmulatorWarp, VotesAndReductions) {
       std::vector<int> lanes;
       for (int lane = 0; lane < 32; ++lane)
         if (mask[warp] >> lane & 1u) lanes.push_back(lane);
-      for (int lane : lanes) expect_votes(lanes, value, 32 * warp, out[32 * warp + lane], lane);
+      for (int lane : lanes)
+        EXPECT_EQ(out[32 * warp + lane], expected_votes(lanes, &value[32 * warp], lane)) << "lane " << lane;
     }
   });
 }
@@ -254,28 +242,21 @@ __global__ void width_kernel(float* out, int width) { out[threadIdx.x] = __shfl_
 TEST(EmulatorWarp, MisuseIsAnErrorThatNamesThePlace) {
   for_each_schedule([] {
     std::vector<float> out(32);
-    std::string message = error_of([&] { launch(two_places_kernel, 1, 32, 0, kCuda, out.data()); });
-    EXPECT_TRUE(has(message, "different warp operations"));
-    EXPECT_TRUE(has(message, place(kTwoPlacesLine)));
-    EXPECT_TRUE(has(message, place(kTwoPlacesLine + 2)));
-
-    message = error_of([&] { launch(half_warp_kernel, 1, 32, 0, kCuda, out.data()); });
-    EXPECT_TRUE(has(message, "deadlock"));
-    EXPECT_TRUE(has(message, "16 threads wait at the warp operation, " + place(kHalfLine)));
-    EXPECT_TRUE(has(message, "16 threads wait at the barrier, " + place(kHalfLine + 1)));
-
-    message = error_of([&] { launch(outside_mask_kernel, 1, 32, 0, kCuda, out.data()); });
-    EXPECT_TRUE(has(message, "not in its mask, " + place(kOutsideLine)));
+    expect_error([&] { launch(two_places_kernel, 1, 32, 0, kCuda, out.data()); },
+                 {"different warp operations", place(kTwoPlacesLine), place(kTwoPlacesLine + 2)});
+    expect_error([&] { launch(half_warp_kernel, 1, 32, 0, kCuda, out.data()); },
+                 {"deadlock", "16 threads wait at the warp operation, " + place(kHalfLine),
+                  "16 threads wait at the barrier, " + place(kHalfLine + 1)});
+    expect_error([&] { launch(outside_mask_kernel, 1, 32, 0, kCuda, out.data()); },
+                 {"not in its mask, " + place(kOutsideLine)});
 
     std::vector<int> votes(16);
-    message = error_of([&] { launch(two_masks_kernel, 1, 16, 0, kCuda, votes.data()); });
+    const std::string message = error_of([&] { launch(two_masks_kernel, 1, 16, 0, kCuda, votes.data()); });
     EXPECT_TRUE(has(message, "different warp operations") || has(message, "not in its mask"));
     EXPECT_TRUE(has(message, place(kMasksLine)));
 
-    for (int width : {0, 3, 64}) {
-      message = error_of([&] { launch(width_kernel, 1, 32, 0, kCuda, out.data(), width); });
-      EXPECT_TRUE(has(message, "power of two"));
-    }
+    for (int width : {0, 3, 64})
+      expect_error([&] { launch(width_kernel, 1, 32, 0, kCuda, out.data(), width); }, {"power of two"});
   });
 }
 

@@ -44,16 +44,13 @@ struct Tensors {
   Array logits, targets, weights, losses, log_sum_exp, scale, dlogits;
   int64_t expected_bad = 0;
   Tensors(const Case& s, std::mt19937_64& random)
-      : logits(s.dtype, {s.rows, s.classes}, s.order),
+      : logits(random_array(random, s.dtype, {s.rows, s.classes}, s.offset - 6, s.offset + 6, s.order)),
         targets(int64, {s.rows}),
-        weights(wide(s), {s.rows}),
+        weights(random_array(random, wide(s), {s.rows}, 0.5, 2)),
         losses(wide(s), {s.rows}),
         log_sum_exp(wide(s), {s.rows}),
-        scale(wide(s), {s.rows}),
+        scale(random_array(random, wide(s), {s.rows}, -1, 1)),
         dlogits(s.dtype, {s.rows, s.classes}) {
-    fill_with_random(logits, random, s.offset - 6, s.offset + 6);
-    fill_with_random(weights, random, 0.5, 2);
-    fill_with_random(scale, random, -1, 1);
     for (int64_t r = 0; r < s.rows; ++r) {
       auto target = static_cast<int64_t>(random() % static_cast<uint64_t>(s.classes));
       if (r % 5 == 3) target = kIgnore;

@@ -21,8 +21,7 @@ inline Array random_ids(std::mt19937_64& random, DType dtype, const Shape& shape
 inline void check_embedding_forward(DType dtype, DType id_type, Order order, const std::array<int64_t, 3>& size,
                                     std::mt19937_64& random) {
   const auto [rows, count, cols] = size;
-  Array weight(dtype, {count, cols}, order), y(dtype, {rows, cols});
-  fill_with_random(weight, random, 0, 9);
+  Array weight = random_array(random, dtype, {count, cols}, 0, 9, order), y(dtype, {rows, cols});
   const Array ids = random_ids(random, id_type, {rows}, count);
   IndexFault bad;
   expect_same_in_every_run(
@@ -43,14 +42,13 @@ struct BackwardCase {
 inline void check_embedding_backward(const BackwardCase& s, std::mt19937_64& random) {
   SCOPED_TRACE(testing::Message() << name_of(s.dtype) << " into " << name_of(s.out_type) << ", padding " << s.padding
                                   << ", " << s.rows << " rows, table " << s.count << "x" << s.cols);
-  Array dy(s.dtype, {s.rows, s.cols}, s.order), dweight(s.out_type, {s.count, s.cols}, s.order);
-  fill_with_random(dy, random, -1, 1);
-  fill_with_random(dweight, random, 5, 6);  // must be overwritten
+  const Array dy = random_array(random, s.dtype, {s.rows, s.cols}, -1, 1, s.order);
+  Array dweight = random_array(random, s.out_type, {s.count, s.cols}, 5, 6, s.order);  // must be overwritten
   Array ids = random_ids(random, s.id_type, {s.rows}, s.count);
-  if (s.rows > 60) {
+  if (s.rows > 60) {  // reported in forward, skipped here
     ids.set(50, static_cast<double>(s.count));
     ids.set(51, -7);
-  }  // reported in forward, skipped here
+  }
   expect_same_in_every_run({&dweight}, [&](Call& on) {
     void* const workspace = on.workspace(embedding_backward_workspace(on.stream(), s.rows, s.count, s.cols));
     embedding_backward(on.stream(), on(dy), on(ids), s.padding, workspace, on(dweight));
@@ -87,17 +85,15 @@ void for_each_gathered(const Array& index, const Shape& x_shape, int dim, const 
 /// gather of `dtype` and, for floats, its backward; each sum of that is rounded to the dtype.
 inline void check_gather(DType dtype, const Shape& shape, int dim, const Array& index, Order order,
                          std::mt19937_64& random) {
-  Array x(dtype, shape, order), y(dtype, index.shape(), order);
-  fill_with_random(x, random, 0, 9);
+  Array x = random_array(random, dtype, shape, 0, 9, order), y(dtype, index.shape(), order);
   IndexFault fault;
   expect_same_in_every_run({&y},
                            [&](Call& on) { gather(on.stream(), on(x), dim, on(index), on(y), on.memory(&fault)); });
   ASSERT_EQ(fault.count, 0);
   for_each_gathered(index, shape, dim, [&](int64_t i, int64_t from) { ASSERT_EQ(y.at(i), x.at(from)); });
   if (!is_floating(dtype)) return;
-  Array dy(dtype, index.shape(), order), dx(dtype, shape, order);
-  fill_with_random(dy, random, -1, 1);
-  fill_with_random(dx, random, 5, 6);  // must be overwritten
+  const Array dy = random_array(random, dtype, index.shape(), -1, 1, order);
+  Array dx = random_array(random, dtype, shape, 5, 6, order);  // must be overwritten
   expect_same_in_every_run({&dx}, [&](Call& on) { gather_backward(on.stream(), on(dy), dim, on(index), on(dx)); });
   std::vector<double> expected(dx.numel(), 0);
   for_each_gathered(index, shape, dim,

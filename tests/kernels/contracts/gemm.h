@@ -111,11 +111,10 @@ struct Operands {
 };
 
 inline std::string describe(const Case& t, DType input, DType output) {
-  std::ostringstream out;
-  out << name_of(input) << " to " << name_of(output) << " " << t.batch << " x [" << t.m << ", " << t.k << "] x [" << t.k
-      << ", " << t.n << "] ta " << t.transpose_a << " tb " << t.transpose_b << " alpha " << t.alpha << " beta "
-      << t.beta << " gap " << t.gap;
-  return out.str();
+  return (testing::Message() << name_of(input) << " to " << name_of(output) << " " << t.batch << " x [" << t.m << ", "
+                             << t.k << "] x [" << t.k << ", " << t.n << "] ta " << t.transpose_a << " tb "
+                             << t.transpose_b << " alpha " << t.alpha << " beta " << t.beta << " gap " << t.gap)
+      .GetString();
 }
 
 inline void run_gemm(Call& on, bool transpose_a, bool transpose_b, double alpha, ConstView a, ConstView b, double beta,

@@ -1,11 +1,8 @@
 #pragma once
 // The contract of the image kernels: cases, random plans and batches, and a simple reference.
 
-#include <algorithm>
 #include <array>
-#include <cmath>
 #include <set>
-#include <vector>
 
 #include "tern/kernels/image.h"
 #include "tern/tests/kernels/contracts/target.h"
@@ -91,7 +88,7 @@ class PlainImage {
              int64_t height, int64_t width)
       : width_(width), pixels_(static_cast<size_t>(height * width)) {
     const int64_t from_height = images.shape()[1], from_width = images.shape()[2];
-    for (int64_t y = 0; y < height; ++y) {
+    for (int64_t y = 0; y < height; ++y)
       for (int64_t x = 0; x < width; ++x) {
         const int64_t row = y + plan.top, column = x + plan.left, to = plan.mirrored ? width - 1 - x : x;
         const bool inside = row >= 0 && row < from_height && column >= 0 && column < from_width;
@@ -102,7 +99,6 @@ class PlainImage {
         }
         pixels_[static_cast<size_t>(y * width + to)] = {pixel};
       }
-    }
     for (const ColorStep& step : plan.colors) change(step);
   }
 

@@ -1,8 +1,6 @@
 #pragma once
 // The contract of layer normalisation: cases, the definition, and error bounds of the results.
 
-#include <sstream>
-
 #include "tern/kernels/norm.h"
 #include "tern/tests/kernels/contracts/target.h"
 
@@ -23,10 +21,10 @@ struct Case {
 };
 
 inline std::string describe(const Case& s) {
-  std::ostringstream text;
-  text << name_of(s.dtype) << " [" << s.rows << ", " << s.cols << "] residual " << s.residual << " affine " << s.affine
-       << " " << name_of(s.affine_dtype) << " z " << s.keep_z << " p " << s.p << " keys " << s.keys;
-  return text.str();
+  return (testing::Message() << name_of(s.dtype) << " [" << s.rows << ", " << s.cols << "] residual " << s.residual
+                             << " affine " << s.affine << " " << name_of(s.affine_dtype) << " z " << s.keep_z << " p "
+                             << s.p << " keys " << s.keys)
+      .GetString();
 }
 
 /// Every kind of argument, in every dtype, and both sides of the bounds between the shapes of CUDA's kernels: numbers

@@ -1,8 +1,6 @@
 #pragma once
 // The contract of optimizer updates: parameters of every kind of dtypes, and PyTorch's formulas in long double.
 
-#include <memory>
-
 #include "tern/kernels/optimizer_tiles.h"
 #include "tern/tests/kernels/contracts/target.h"
 
@@ -41,11 +39,8 @@ struct Parameter {
         master(float32, {size}),
         compensation(bfloat16, {size}, order) {
     fill_with_random(weight, random, -1, 1);
-    for (int64_t i = 0; i < size; ++i) {
-      for (Array* state : {&state1, &state2, &state3}) state->set(i, 0);
-      master.set(i, weight.at(i));
-      compensation.set(i, 0);
-    }
+    for (Array* zero : {&state1, &state2, &state3, &compensation}) zero->fill(0);
+    master.set(weight.values());
   }
   OptimizerTensor tensor(Call& on) {
     OptimizerTensor t;
@@ -129,12 +124,11 @@ struct Model {
   /// Sizes: nothing, one element, odd, and more than one block of work.
   Model(int32_t groups, std::mt19937_64& random, bool large, Order order = Order::kMisaligned) {
     int32_t group = 0;
-    for (const Kind& kind : kKinds) {
+    for (const Kind& kind : kKinds)
       for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{1037}, int64_t{large ? 70001 : 300}}) {
         parameters.push_back(std::make_unique<Parameter>(kind, size, random, order));
         parameters.back()->group = group++ % groups;
       }
-    }
   }
   std::vector<Parameter*> all() const {
     std::vector<Parameter*> result;
@@ -290,11 +284,10 @@ inline void check_kahan_bits(int64_t size, int steps, Order order, std::mt19937_
 inline void check_tiny_updates(int steps, std::mt19937_64& random) {
   Parameter plain(Kind{bfloat16, float32, false}, 37, random), kahan(Kind{bfloat16, float32, false, true}, 37, random),
       full(Kind{float32, float32, false}, 37, random);
-  for (Parameter* p : {&plain, &kahan, &full})
-    for (int64_t i = 0; i < 37; ++i) {
-      p->weight.set(i, 1);
-      p->gradient.set(i, i % 2 ? 0.3 : -0.7);
-    }
+  for (Parameter* p : {&plain, &kahan, &full}) {
+    p->weight.fill(1);
+    for (int64_t i = 0; i < 37; ++i) p->gradient.set(i, i % 2 ? 0.3 : -0.7);
+  }
   const AdamRule group{.lr = 5e-4, .weight_decay = 0.01};
   int64_t count = 0;
   for (int step = 0; step < steps; ++step) update(make_rules(&group), {&plain, &kahan, &full}, {.step = &count});
@@ -312,15 +305,13 @@ struct Averages {
   std::vector<std::unique_ptr<Array>> weights, averages;
   std::vector<std::vector<double>> expected;
   Averages(std::mt19937_64& random, int64_t largest, Order order) {
-    for (const DType dtype : {float32, float64, bfloat16, float16}) {
+    for (const DType dtype : {float32, float64, bfloat16, float16})
       for (const int64_t size : {int64_t{0}, int64_t{1}, int64_t{257}, largest}) {
         weights.push_back(std::make_unique<Array>(dtype, Shape{size}, order));
         averages.push_back(std::make_unique<Array>(dtype == float64 ? float64 : float32, Shape{size}, order));
         fill_with_random(*averages.back(), random, -1, 1);
-        expected.emplace_back();
-        for (int64_t i = 0; i < size; ++i) expected.back().push_back(averages.back()->at(i));
+        expected.push_back(averages.back()->values());
       }
-    }
   }
   void draw_weights(std::mt19937_64& random) {
     for (auto& weight : weights) fill_with_random(*weight, random, -1, 1);

@@ -2,8 +2,6 @@
 // The contract of pointwise ops: the definition of every op of BuiltinOps, independent of the library, inputs for it,
 // and bounds.
 
-#include <map>
-
 #include "tern/kernels/pointwise.h"
 #include "tern/kernels/pointwise_tiles.h"
 #include "tern/tests/kernels/contracts/target.h"
@@ -155,10 +153,7 @@ inline std::vector<Array> random_inputs(const TestedOp& op, std::mt19937_64& ran
                                         Order order) {
   const Case& c = op.reference;
   std::vector<Array> inputs;
-  for (int k = 0; k < op.arity; ++k) {
-    inputs.emplace_back(dtype, shape, order);
-    fill_with_random(inputs.back(), random, c.low, c.high);
-  }
+  for (int k = 0; k < op.arity; ++k) inputs.push_back(random_array(random, dtype, shape, c.low, c.high, order));
   // A third of the elements equal the next input's (ties), and some are 0.
   for (int64_t i = 0; i < inputs[0].numel(); i += 3)
     if (op.arity > 1) inputs[1].set(i, inputs[0].at(i));
@@ -185,10 +180,7 @@ struct SavedTensors {
   std::vector<Array> arrays;
 
  private:
-  void append(const Array& a) {
-    Array& copy = arrays.emplace_back(a.dtype(), a.shape());
-    for (int64_t i = 0; i < a.numel(); ++i) copy.set(i, a.at(i));
-  }
+  void append(const Array& a) { arrays.emplace_back(a.dtype(), a.shape()).set(a.values()); }
 };
 
 /// Calls the kernel; `inputs` are broadcast to y's shape.
@@ -228,9 +220,8 @@ inline void check_derivative(const TestedOp& op, int input) {
   constexpr int64_t n = 211;
   std::mt19937_64 random = fresh_random();
   std::vector<Array> x;
-  for (int k = 0; k < op.arity; ++k) fill_with_random(x.emplace_back(float64, Shape{n}), random, c.low, c.high);
-  Array y(float64, {n}), dy(float64, {n}), dx(float64, {n});
-  fill_with_random(dy, random, -2, 2);
+  for (int k = 0; k < op.arity; ++k) x.push_back(random_array(random, float64, {n}, c.low, c.high));
+  Array y(float64, {n}), dy = random_array(random, float64, {n}, -2, 2), dx(float64, {n});
   for (int64_t i = 0; i < n; ++i) y.set(i, op.at(x, i));
   const SavedTensors saved(op, dy, x, y);
   ASSERT_EQ(static_cast<int>(saved.arrays.size()), op.inputs[PointwisePass::kBackward]);
@@ -248,8 +239,7 @@ inline void check_derivative(const TestedOp& op, int input) {
     ASSERT_TRUE(near(dx.at(i), dy.at(i) * (up - down) / (2 * h), 1e-6, 1e-7)) << "element " << i << " " << dx.at(i);
   }
   // Second: the derivative of the backward pass with respect to each saved tensor, with a new factor g.
-  Array g(float64, {n}), second(float64, {n}), high(float64, {n}), low(float64, {n});
-  fill_with_random(g, random, -2, 2);
+  Array g = random_array(random, float64, {n}, -2, 2), second(float64, {n}), high(float64, {n}), low(float64, {n});
   for (int s = 0; s < op.saved; ++s) {
     const auto shifted = [&](double by, Array& out) {
       Array moved(float64, {n});

@@ -25,37 +25,17 @@ inline int64_t target_of(const Shape& shape, uint32_t dims, int64_t index) {
 }
 
 inline double start_of(Reduction r) {
-  switch (r) {
-    case Reduction::kMax:
-      return -INFINITY;
-    case Reduction::kMin:
-      return INFINITY;
-    case Reduction::kProduct:
-    case Reduction::kAll:
-      return 1;
-    default:
-      return 0;
-  }
+  if (r == Reduction::kMax || r == Reduction::kMin) return r == Reduction::kMax ? -INFINITY : INFINITY;
+  return r == Reduction::kProduct || r == Reduction::kAll;
 }
 inline double combine(Reduction r, double a, double x) {
-  switch (r) {
-    case Reduction::kSum:
-    case Reduction::kMean:
-      return a + x;
-    case Reduction::kMax:
-      return std::isnan(a) || std::isnan(x) ? NAN : std::max(a, x);
-    case Reduction::kMin:
-      return std::isnan(a) || std::isnan(x) ? NAN : std::min(a, x);
-    case Reduction::kProduct:
-      return a * x;
-    case Reduction::kSumOfSquares:
-      return a + x * x;
-    case Reduction::kAll:
-      return a != 0 && x != 0;
-    case Reduction::kAny:
-      return a != 0 || x != 0;
-  }
-  return NAN;
+  if (r == Reduction::kSum || r == Reduction::kMean) return a + x;
+  if (r == Reduction::kSumOfSquares) return a + x * x;
+  if (r == Reduction::kProduct) return a * x;
+  if (r == Reduction::kAll) return a != 0 && x != 0;
+  if (r == Reduction::kAny) return a != 0 || x != 0;
+  if (std::isnan(a) || std::isnan(x)) return NAN;
+  return r == Reduction::kMax ? std::max(a, x) : std::min(a, x);
 }
 
 /// Expects that y is the reduction of x over dims. product_floor: an absolute error allowed for products.
@@ -166,21 +146,15 @@ inline void check_arg_extreme(bool largest, Array& x, int dim, Order order = Ord
   }
 }
 
-/// The views of the arrays on the target.
-inline std::vector<ConstView> views_of(Call& on, const std::vector<Array>& arrays) {
-  std::vector<ConstView> views;
-  for (const Array& a : arrays) views.push_back(on(a));
-  return views;
-}
 /// The norm of all arrays; CUDA's kernels leave the ticket 0.
 inline GradientNorm gradient_norm_of(const std::vector<Array>& arrays) {
-  int64_t elements = 0;
-  for (const Array& a : arrays) elements += a.numel();
   const auto count = static_cast<int64_t>(arrays.size());
   GradientNorm norm{-1, -1, -1};
   uint32_t ticket = 0;
   run_kernel([&](Call& on) {
-    const std::vector<ConstView> views = views_of(on, arrays);
+    int64_t elements = 0;
+    std::vector<ConstView> views;
+    for (const Array& a : arrays) elements += views.emplace_back(on(a)).numel();
     void* const workspace = on.workspace(gradient_norm_workspace(on.stream(), elements, count));
     gradient_norm(on.stream(), views.data(), count, workspace, on.memory(&ticket), on.memory(&norm));
   });

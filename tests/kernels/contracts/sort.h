@@ -81,7 +81,7 @@ inline void check_sort(Array& x) {
 inline void check_top_k(Array& x, int64_t k) {
   const int64_t rows = x.shape()[0], cols = x.shape()[1];
   SCOPED_TRACE(testing::Message() << name_of(x.dtype()) << " " << rows << " x " << cols << ", k " << k);
-  for (const bool largest : {false, true}) {
+  for (const bool largest : {false, true})
     for (const bool sorted : {false, true}) {
       Array values(x.dtype(), {rows, k}), index(int64, {rows, k});
       run_kernel([&](Call& on) {
@@ -95,7 +95,6 @@ inline void check_top_k(Array& x, int64_t k) {
         expect_columns(x, values, index, r, columns);
       }
     }
-  }
 }
 
 /// Uses k different columns of each row, and one outside.

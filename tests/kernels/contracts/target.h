@@ -10,11 +10,8 @@
 //   run_kernel([&](Call& on) { softmax_forward(on.stream(), log, on(x), on(y)); });
 
 #include <deque>
-#include <functional>
 #include <map>
 #include <memory>
-#include <string>
-#include <vector>
 
 #include "tern/tests/kernels/kernel_test.h"
 

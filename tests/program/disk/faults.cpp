@@ -16,7 +16,6 @@
 #include <sys/uio.h>
 
 #include <cerrno>
-#include <climits>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
@@ -111,25 +110,18 @@ class Disk {
 };
 
 std::string path_of(int descriptor) {
-  char link[64], path[PATH_MAX];
-  std::snprintf(link, sizeof link, "/proc/self/fd/%d", descriptor);
-  const ssize_t length = readlink(link, path, sizeof path);
-  return length > 0 ? std::string(path, static_cast<size_t>(length)) : std::string();
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(descriptor), ignored).string();
 }
 
 std::string absolute(const char* path) {
-  if (path[0] == '/') return path;
-  char here[PATH_MAX];
-  return getcwd(here, sizeof here) != nullptr ? std::string(here) + "/" + path : path;
+  std::error_code ignored;
+  return std::filesystem::absolute(path, ignored).string();
 }
-
-struct Nothing {
-  void operator()() const {}
-};
 
 /// A call that changes or syncs: it passes, fails or is the last one, of which `last` makes a part. Before it passes,
 /// `note` is called.
-template <class Call, class Note, class Last = Nothing>
+template <class Call, class Note, class Last = decltype([] {})>
 auto change(const char* what, const std::string& path, bool needs_space, const Call& call, const Note& note,
             const Last& last = {}) -> decltype(call()) {
   Disk& disk = Disk::get();
