@@ -161,7 +161,7 @@ TEST_F(Parallel, TheNumberOfThreadsChangesWhileCallersRun) {
     std::mt19937_64 random = fresh_random();
     while (!stop.stop_requested()) set_num_threads(1 + static_cast<int>(random() % 6));
   });
-  std::vector<std::jthread> callers;  // end before the changer does
+  std::vector<std::jthread> callers;  // joined first; then the changer is stopped
   for (int t = 0; t < 3; ++t)
     callers.emplace_back([] {
       for (int i = 0; i < 500; ++i) check_blocks(i % 23);
