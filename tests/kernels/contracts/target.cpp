@@ -60,7 +60,9 @@ class EmulatedTarget : public Target {
     simt::set_order({});
   }
   int runs() const override { return kFewCases ? 2 : static_cast<int>(std::size(simt::kSchedules)); }
-  void choose_run(int run) override { choose_schedule(simt::kSchedules[kFewCases ? run + 1 : run]); }  // reverse, random
+  void choose_run(int run) override {
+    choose_schedule(simt::kSchedules[kFewCases ? run + 1 : run]);  // few: the reverse order and a random one
+  }
   Traffic traffic() const override {
     const simt::Stats stats = simt::stats();
     return {stats.launches, stats.products, static_cast<double>(stats.loaded_bytes + stats.stored_bytes)};
