@@ -75,20 +75,20 @@ class GemmSignals : public OnCpu {
 TEST_F(GemmSignals, FindAStack) {
   handle(SIGUSR2, count_signal);
   const pthread_t thread = pthread_self();
-  std::atomic<bool> ended = false;
-  std::thread sender([&] {
-    for (; !ended; usleep(50)) pthread_kill(thread, SIGUSR2);
+  std::jthread sender([thread](const std::stop_token& stop) {
+    for (; !stop.stop_requested(); usleep(50)) pthread_kill(thread, SIGUSR2);
   });
   for (const int64_t k : {64, 65, 85, 128, 129, 253, 1000, 8193})
     for (const bool transpose_b : {false, true}) {
       const int64_t size = below(2) ? 90 : 300;  // a small result of a long sum is computed in parts
       const Case t{1, size + below(20), size + below(20), k, below(2) == 0, transpose_b};
       Operands operands(float32, float32, t, random_);
-      for (const int64_t before = inside + outside, rounds = 100; inside + outside < before + rounds;)
-        multiply(operands, t);
+      const int64_t before = inside + outside, signals = 100;
+      for (int call = 0; call < 10'000 && inside + outside < before + signals; ++call) multiply(operands, t);
+      ASSERT_GE(inside + outside, before + signals) << "signals do not arrive";
       EXPECT_EQ(outside, 0) << k;
     }
-  ended = true;
+  sender.request_stop();
   sender.join();
   EXPECT_GT(inside, 0);
 }
