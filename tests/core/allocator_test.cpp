@@ -1,4 +1,4 @@
-// The caching allocator: sizes, reuse, statistics and limits.
+// The caching allocator: sizes, reuse, statistics, limits and threads.
 
 #include <cstdlib>
 #include <cstring>
@@ -158,6 +158,24 @@ TEST(Allocator, MoreThanTheMachineHasIsAnErrorNotAKill) {
   EXPECT_THROW(zeros({int64_t{1} << 45}), OutOfMemoryError);
   expect_error([] { empty({int64_t{1} << 61}, {.dtype = float64}); }, {"64 bits"});
   EXPECT_NO_THROW(ones({4}));
+}
+
+TEST(Allocator, ServesThreads) {
+  CachingAllocator& a = allocator(cpu);
+  const int64_t before = a.statistics().live_bytes;
+  std::vector<int> bad(4, 0);
+  in_threads(bad.size(), [&](size_t t) {
+    for (int i = 0; i < 3000; ++i) {
+      const AllocationTag tag("thread");
+      const int64_t words = 1 + (i * 37 + static_cast<int64_t>(t)) % 500;
+      auto* p = static_cast<int64_t*>(a.allocate(words * 8));
+      for (int64_t k = 0; k < words; ++k) p[k] = static_cast<int64_t>(t);
+      for (int64_t k = 0; k < words; ++k) bad[t] += p[k] != static_cast<int64_t>(t);
+      a.release(p);
+    }
+  });
+  EXPECT_EQ(bad, std::vector<int>(4, 0));
+  EXPECT_EQ(a.statistics().live_bytes, before);
 }
 
 #ifdef TERN_ADDRESS_SANITIZER

@@ -200,6 +200,26 @@ TEST_P(Gemm, MoreMatricesThanAGridHolds) {
   for (int64_t i = 0; i < batch; ++i) ASSERT_EQ(c.at(i), static_cast<double>(i % 1000 * 3)) << i;
 }
 
+TEST_P(Gemm, SixteenBitErrorsStayNearTheFormats) {
+  for (const DType dtype : {bfloat16, float16}) {
+    const Case t{1, 60, 50, 700, false, true};
+    Array a(dtype, {t.m, t.k}), b(dtype, {t.n, t.k}), c(dtype, {t.m, t.n});
+    fill_with_random(a, random, -1, 1);
+    fill_with_random(b, random, -1, 1);
+    run_kernel([&](Call& on) { run_gemm(on, false, true, 1, on(a), on(b), 0, on(c)); });
+    double ours = 0, naive = 0;
+    for_each_element(t, a.values(), b.values(), [&](int64_t, int64_t r, int64_t s, double sum, double) {
+      const double error = std::fabs(c.at(r * t.n + s) - sum);
+      ours = error <= ours ? ours : error;  // a NaN is kept
+      float rounded = 0;
+      for (int64_t p = 0; p < t.k; ++p)
+        rounded += static_cast<float>(a.at(r * t.k + p)) * static_cast<float>(b.at(s * t.k + p));
+      naive = std::max(naive, std::fabs(round_to(dtype, rounded) - sum));
+    });
+    EXPECT_LE(ours, 2 * naive + 1e-5);
+  }
+}
+
 TEST_P(Gemm, PropagatesNan) {
   for (const DType dtype : kFloatTypes) {
     Array a(dtype, {200, 32}), b(dtype, {32, 32}), c(dtype, {200, 32});

@@ -65,6 +65,31 @@ TEST_P(Optimizer, KahanFollowsFp32WherePlainBf16Stalls) {
   check_tiny_updates(target().is_cpu() ? 1000 : target().one_in() > 1 ? 40 : 300, random);
 }
 
+/// Learning rates from device memory are as good as the groups' own, for either rule.
+TEST_P(Optimizer, RatesFromDeviceMemory) {
+  const uint64_t seed = random();
+  const auto run = [&](bool from_memory) {
+    std::mt19937_64 same(seed);
+    const auto groups = static_cast<int32_t>(kAdamGroups.size());
+    Model model(groups, same, false);
+    std::vector<AdamRule> adam_groups = kAdamGroups;
+    std::vector<SgdRule> sgd_groups(adam_groups.size(), kSgdGroups[1]);
+    std::vector<double> rates;
+    for (int32_t g = 0; g < groups; ++g) {
+      rates.push_back(adam_groups[g].lr = sgd_groups[g].lr = 1e-3 * (g + 1));
+      if (from_memory) adam_groups[g].lr = sgd_groups[g].lr = 77;
+    }
+    int64_t count = 0;
+    for (int step = 0; step < 3; ++step) {
+      model.draw_gradients(same);
+      const OptimizerStep call{.step = &count, .lr = from_memory ? rates.data() : nullptr};
+      update(step < 2 ? make_rules(adam_groups.data()) : make_rules(sgd_groups.data()), model.all(), call);
+    }
+    return model.weights();
+  };
+  EXPECT_EQ(run(true), run(false));
+}
+
 /// Tensors of several blocks: the same bits in every run.
 TEST_P(Optimizer, LargeTensors) {
   const uint64_t seed = random();

@@ -313,6 +313,18 @@ TEST(Optimizer, NonFiniteGradientsAreAppliedUnlessTheStepIsToSkip) {
   }
 }
 
+TEST(Optimizer, ASkippedFirstStepCountsNothing) {
+  Tensor w = leaf(full({1}, 2, {.dtype = float64}));
+  optim::Adam optimizer({{"w", w}}, {.lr = 0.1});
+  w.set_grad(full({1}, NAN, {.dtype = float64}));
+  EXPECT_TRUE(optimizer.step({.skip_non_finite = true}).skipped());
+  w.set_grad(full({1}, 0.7, {.dtype = float64}));
+  optimizer.step();
+  ScalarAdam expected{2};
+  expected.step(0.7, 0.1);
+  EXPECT_NEAR(w.item<double>(), expected.w, 1e-14);
+}
+
 TEST(Optimizer, ResultsNotRequestedAreErrors) {
   Tensor w = leaf(ones({3}));
   w.set_grad(full({3}, NAN));
