@@ -12,11 +12,12 @@
 set -euo pipefail
 
 update=0 only="" others_alone=0 others_of=attention others=80
+every="80 100 120"  # the other architectures that the kernels are compiled for, by the build or by drivers
 while [[ ${1:-} == --* ]]; do
   case $1 in
     --update) update=1 ;;
-    --all) others_of="" others="80 100 120" ;;
-    --only) only=${2?--only needs a pattern of file names} others_alone=1 others="80 100 120" && shift ;;
+    --all) others_of="" others=$every ;;
+    --only) only=${2?--only needs a pattern of file names} others_alone=1 others=$every && shift ;;
     *) echo "unknown option $1" >&2 && exit 2 ;;
   esac
   shift
@@ -76,8 +77,7 @@ compile() {  # COMMAND: writes the object with its PTX as text, and the ptxas re
 export -f compile
 export BUILD=$build SCRATCH=$scratch
 
-# For the other architectures that the kernels are compiled for, by the build or by drivers.
-compile_others() {  # COMMAND: prints the kernels that spill there
+compile_others() {  # COMMAND: prints the kernels that spill on $others
   local name target targets=""
   name=$(sed 's|.*/\([a-z_0-9]*\)\.cu -o .*|\1|' <<<"$1")
   for target in $OTHERS; do targets+=" --generate-code=arch=compute_$target,code=sm_$target"; done
