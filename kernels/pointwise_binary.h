@@ -134,6 +134,84 @@ struct Pow {
   }
 };
 
+/// a - b floor(a / b): the remainder has b's sign, as in Python. Where b is 0: NaN, of integers 0.
+struct Remainder {
+  static constexpr const char* name = "remainder";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool integral = true;
+  static constexpr uint32_t needs[] = {0, 0b11};
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    const F rest = math::fmod(a, b);
+    return math::select((rest != F(0)) & ((rest < F(0)) != (b < F(0))), rest + b, rest);
+  }
+  template <class F>
+  TERN_HD F derivative0(F, F) const {
+    return F(1);
+  }
+  template <class F>
+  TERN_HD F derivative1(F a, F b) const {
+    return -math::floor(a / b);
+  }
+};
+
+/// a - b trunc(a / b): the remainder has a's sign, as in C. Where b is 0: NaN, of integers 0.
+struct Fmod {
+  static constexpr const char* name = "fmod";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool integral = true;
+  static constexpr uint32_t needs[] = {0, 0b11};
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    return math::fmod(a, b);
+  }
+  template <class F>
+  TERN_HD F derivative0(F, F) const {
+    return F(1);
+  }
+  template <class F>
+  TERN_HD F derivative1(F a, F b) const {
+    return -math::trunc(a / b);
+  }
+};
+
+/// The angle of the point (b, a), in [-pi, pi].
+struct Atan2 {
+  static constexpr const char* name = "atan2";
+  static constexpr Saves saves = Saves::kInputs;
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    return math::atan2(a, b);
+  }
+  template <class F>
+  TERN_HD F derivative0(F a, F b) const {
+    return b / (a * a + b * b);
+  }
+  template <class F>
+  TERN_HD F derivative1(F a, F b) const {
+    return -a / (a * a + b * b);
+  }
+};
+
+/// x where positive, otherwise weight x.
+struct PRelu {
+  static constexpr const char* name = "prelu";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr uint32_t needs[] = {0b11, 0b01};
+  template <class F>
+  TERN_HD F forward(F x, F weight) const {
+    return math::select(x > F(0), x, weight * x);
+  }
+  template <class F>
+  TERN_HD F derivative0(F x, F weight) const {
+    return math::select(x > F(0), F(1), weight);
+  }
+  template <class F>
+  TERN_HD F derivative1(F x, F) const {
+    return math::select(x > F(0), F(0), x);
+  }
+};
+
 struct Equal {
   static constexpr const char* name = "eq";
   static constexpr Saves saves = Saves::kNone;
@@ -211,6 +289,16 @@ struct LogicalOr {
   template <class F>
   TERN_HD bool forward(F a, F b) const {
     return (a != F(0)) | (b != F(0));
+  }
+};
+
+struct LogicalXor {
+  static constexpr const char* name = "logical_xor";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD bool forward(F a, F b) const {
+    return (a != F(0)) != (b != F(0));
   }
 };
 

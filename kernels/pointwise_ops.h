@@ -13,16 +13,20 @@
 //                               there even when dy is infinite or NaN (relu, where, clamp)
 //   needs[] = {0b10, 0b01}      per derivative, which saved tensors it reads (bit 0 the first); default: all of them
 
+#include "tern/kernels/pointwise_activation.h"
 #include "tern/kernels/pointwise_binary.h"
+#include "tern/kernels/pointwise_trigonometric.h"
 #include "tern/kernels/pointwise_unary.h"
 #include "tern/kernels/type_list.h"
 
 namespace tern::kernels {
 
 using BuiltinOps =
-    TypeList<Neg, Abs, Exp, Expm1, Log, Log1p, Sqrt, Rsqrt, Square, Reciprocal, Sigmoid, Tanh, Relu, LeakyRelu, Gelu,
-             GeluTanh, Silu, Softplus, Erf, Sin, Cos, Floor, PowScalar, AddScalar, MulScalar, Clamp, LogicalNot, IsNan,
-             IsFinite, Add, Sub, Mul, Div, Maximum, Minimum, Pow, Equal, NotEqual, Less, LessEqual, Greater,
-             GreaterEqual, LogicalAnd, LogicalOr, Where, Lerp, Addcmul>;
+    TypeList<Neg, Abs, Exp, Expm1, Exp2, Log, Log1p, Log2, Log10, Sqrt, Rsqrt, Square, Reciprocal, Erf, Sign, Floor,
+             Ceil, Trunc, Round, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Sigmoid, Relu,
+             LeakyRelu, Gelu, GeluTanh, Silu, Softplus, LogSigmoid, Elu, Selu, Mish, HardSigmoid, HardSwish, Softsign,
+             Softshrink, Hardshrink, PowScalar, AddScalar, MulScalar, Clamp, LogicalNot, IsNan, IsFinite, Add, Sub, Mul,
+             Div, Maximum, Minimum, Pow, Remainder, Fmod, Atan2, PRelu, Equal, NotEqual, Less, LessEqual, Greater,
+             GreaterEqual, LogicalAnd, LogicalOr, LogicalXor, Where, Lerp, Addcmul>;
 
 }  // namespace tern::kernels

@@ -218,41 +218,44 @@ void second_tile(const void* op, const F* const* in, F* out, int64_t n) {
   second_loop<Op, kInput, kSaved>(op, in, out, n, std::make_index_sequence<saved_count<Op>()>());
 }
 
-template <class Op, int kInput, size_t... I>
-TileFunctions second_functions(int saved, std::index_sequence<I...>) {
-  TileFunctions result;
-  (void)((saved == static_cast<int>(I)
-              ? (result = {second_tile<Op, kInput, I, float>, second_tile<Op, kInput, I, double>, nullptr}, true)
-              : false) ||
-         ...);
+template <class Op, int kInput, class F, size_t... I>
+TileFunction<F> second_function(int saved, std::index_sequence<I...>) {
+  TileFunction<F> result = nullptr;
+  (void)((saved == static_cast<int>(I) ? (result = second_tile<Op, kInput, I, F>, true) : false) || ...);
   return result;
 }
 
-template <class Op, int kInput>
-TileFunctions derivative_functions(PointwisePass pass) {
+template <class Op, int kInput, class F>
+TileFunction<F> derivative_function(PointwisePass pass) {
   if constexpr (kInput >= arity_of<Op>()) {
-    return {};
+    return nullptr;
   } else {
-    if (pass.input != kInput) return derivative_functions<Op, kInput + 1>(pass);
+    if (pass.input != kInput) return derivative_function<Op, kInput + 1, F>(pass);
     if constexpr (kernels::has_derivative<Op, kInput>()) {
-      if (pass.kind == PointwisePass::kBackward)
-        return {backward_tile<Op, kInput, float>, backward_tile<Op, kInput, double>, nullptr};
-      return second_functions<Op, kInput>(pass.saved, std::make_index_sequence<saved_count<Op>()>());
+      if (pass.kind == PointwisePass::kBackward) return backward_tile<Op, kInput, F>;
+      return second_function<Op, kInput, F>(pass.saved, std::make_index_sequence<saved_count<Op>()>());
     } else {
-      return {};
+      return nullptr;
     }
   }
 }
 
 }  // namespace detail
 
-/// The loops of an op's pass; all null when the op lacks that derivative.
+/// The loop of an op's pass in this compute type; null when the op lacks it.
+template <class Op, class F>
+TileFunction<F> tile_function(PointwisePass pass) {
+  if constexpr (std::is_floating_point_v<F>)
+    return pass.kind == PointwisePass::kForward ? detail::forward_tile<Op, F>
+                                                : detail::derivative_function<Op, 0, F>(pass);
+  else if constexpr (is_integral_op<Op>())
+    return pass.kind == PointwisePass::kForward ? detail::forward_tile<Op, F> : nullptr;
+  else
+    return nullptr;
+}
 template <class Op>
 TileFunctions tile_functions(PointwisePass pass) {
-  if (pass.kind != PointwisePass::kForward) return detail::derivative_functions<Op, 0>(pass);
-  TileFunctions result{detail::forward_tile<Op, float>, detail::forward_tile<Op, double>, nullptr};
-  if constexpr (is_integral_op<Op>()) result.i64 = detail::forward_tile<Op, int64_t>;
-  return result;
+  return {tile_function<Op, float>(pass), tile_function<Op, double>(pass), tile_function<Op, int64_t>(pass)};
 }
 
 /// The op's index in BuiltinOps, or -1.

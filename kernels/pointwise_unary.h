@@ -6,9 +6,6 @@
 
 namespace tern::kernels {
 
-inline constexpr double kInverseRoot2 = 0.70710678118654752440;
-inline constexpr double kInverseRoot2Pi = 0.39894228040143267794;
-
 struct Neg {
   static constexpr const char* name = "neg";
   static constexpr Saves saves = Saves::kNone;
@@ -143,126 +140,6 @@ struct Reciprocal {
   }
 };
 
-struct Sigmoid {
-  static constexpr const char* name = "sigmoid";
-  static constexpr Saves saves = Saves::kOutput;
-  template <class F>
-  TERN_HD F forward(F x) const {
-    return math::sigmoid(x);
-  }
-  template <class F>
-  TERN_HD F derivative(F y) const {
-    return y * (F(1) - y);
-  }
-};
-
-struct Tanh {
-  static constexpr const char* name = "tanh";
-  static constexpr Saves saves = Saves::kOutput;
-  template <class F>
-  TERN_HD F forward(F x) const {
-    return math::tanh(x);
-  }
-  template <class F>
-  TERN_HD F derivative(F y) const {
-    return F(1) - y * y;
-  }
-};
-
-/// The derivative is 0 at 0; NaN stays NaN.
-struct Relu {
-  static constexpr const char* name = "relu";
-  static constexpr Saves saves = Saves::kOutput;
-  static constexpr bool integral = true, masks = true;
-  template <class F>
-  TERN_HD F forward(F x) const {
-    return math::select(x <= F(0), F(0), x);
-  }
-  template <class F>
-  TERN_HD F derivative(F y) const {
-    return math::select(y <= F(0), F(0), F(1));
-  }
-};
-
-struct LeakyRelu {
-  static constexpr const char* name = "leaky_relu";
-  static constexpr Saves saves = Saves::kInputs;
-  double slope = 0.01;
-  template <class F>
-  TERN_HD F forward(F x) const {
-    return math::select(x > F(0), x, F(slope) * x);
-  }
-  template <class F>
-  TERN_HD F derivative(F x) const {
-    return math::select(x > F(0), F(1), F(slope));
-  }
-};
-
-/// x Phi(x) with the normal distribution function (Hendrycks and Gimpel, arXiv:1606.08415), the erf form.
-struct Gelu {
-  static constexpr const char* name = "gelu";
-  static constexpr Saves saves = Saves::kInputs;
-  template <class F>
-  TERN_HD F forward(F x) const {
-    return F(0.5) * x * (F(1) + math::erf(x * F(kInverseRoot2)));
-  }
-  template <class F>
-  TERN_HD F derivative(F x) const {
-    const F distribution = F(0.5) * (F(1) + math::erf(x * F(kInverseRoot2)));
-    return distribution + x * (F(kInverseRoot2Pi) * math::exp(F(-0.5) * x * x));
-  }
-};
-
-/// The tanh approximation of the same paper: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
-struct GeluTanh {
-  static constexpr const char* name = "gelu_tanh";
-  static constexpr Saves saves = Saves::kInputs;
-  static constexpr double kScale = 2 * kInverseRoot2Pi, kCubic = 0.044715;
-  template <class F>
-  TERN_HD F bent(F x) const {
-    return math::tanh(F(kScale) * (x + F(kCubic) * x * x * x));
-  }
-  template <class F>
-  TERN_HD F forward(F x) const {
-    return F(0.5) * x * (F(1) + bent(x));
-  }
-  template <class F>
-  TERN_HD F derivative(F x) const {
-    const F t = bent(x);
-    const F inner = F(kScale) * (F(1) + F(3 * kCubic) * x * x);
-    return F(0.5) * (F(1) + t) + F(0.5) * x * (F(1) - t * t) * inner;
-  }
-};
-
-/// x sigmoid(x), also called swish.
-struct Silu {
-  static constexpr const char* name = "silu";
-  static constexpr Saves saves = Saves::kInputs;
-  template <class F>
-  TERN_HD F forward(F x) const {
-    return x / (F(1) + math::exp(-x));
-  }
-  template <class F>
-  TERN_HD F derivative(F x) const {
-    const F s = math::sigmoid(x);
-    return s * (F(1) + x * (F(1) - s));
-  }
-};
-
-/// log(1 + exp(x)) without overflow.
-struct Softplus {
-  static constexpr const char* name = "softplus";
-  static constexpr Saves saves = Saves::kInputs;
-  template <class F>
-  TERN_HD F forward(F x) const {
-    return math::select(x > F(0), x, F(0) * x) + math::log1p(math::exp(-math::abs(x)));
-  }
-  template <class F>
-  TERN_HD F derivative(F x) const {
-    return math::sigmoid(x);
-  }
-};
-
 struct Erf {
   static constexpr const char* name = "erf";
   static constexpr Saves saves = Saves::kInputs;
@@ -272,33 +149,106 @@ struct Erf {
   }
   template <class F>
   TERN_HD F derivative(F x) const {
-    return F(4 * kInverseRoot2Pi * kInverseRoot2) * math::exp(-(x * x));
+    return F(4 * math::kInverseRoot2Pi * math::kInverseRoot2) * math::exp(-(x * x));
   }
 };
 
-struct Sin {
-  static constexpr const char* name = "sin";
-  static constexpr Saves saves = Saves::kInputs;
+struct Exp2 {
+  static constexpr const char* name = "exp2";
+  static constexpr Saves saves = Saves::kOutput;
   template <class F>
   TERN_HD F forward(F x) const {
-    return math::sin(x);
+    return math::exp2(x);
   }
   template <class F>
-  TERN_HD F derivative(F x) const {
-    return math::cos(x);
+  TERN_HD F derivative(F y) const {
+    return F(math::kLn2) * y;
   }
 };
 
-struct Cos {
-  static constexpr const char* name = "cos";
+struct Log2 {
+  static constexpr const char* name = "log2";
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F x) const {
-    return math::cos(x);
+    return math::log2(x);
   }
   template <class F>
   TERN_HD F derivative(F x) const {
-    return -math::sin(x);
+    return F(1 / math::kLn2) / x;
+  }
+};
+
+struct Log10 {
+  static constexpr const char* name = "log10";
+  static constexpr Saves saves = Saves::kInputs;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::log10(x);
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return F(1 / math::kLn10) / x;
+  }
+};
+
+/// NaN stays NaN. The derivative is 0.
+struct Sign {
+  static constexpr const char* name = "sign";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::sign(x);
+  }
+  template <class F>
+  TERN_HD F derivative() const {
+    return F(0);
+  }
+};
+
+/// The derivative is 0.
+struct Ceil {
+  static constexpr const char* name = "ceil";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::ceil(x);
+  }
+  template <class F>
+  TERN_HD F derivative() const {
+    return F(0);
+  }
+};
+
+/// Towards 0. The derivative is 0.
+struct Trunc {
+  static constexpr const char* name = "trunc";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::trunc(x);
+  }
+  template <class F>
+  TERN_HD F derivative() const {
+    return F(0);
+  }
+};
+
+/// To the nearest integer, halves to even. The derivative is 0.
+struct Round {
+  static constexpr const char* name = "round";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::round(x);
+  }
+  template <class F>
+  TERN_HD F derivative() const {
+    return F(0);
   }
 };
 
@@ -306,6 +256,7 @@ struct Cos {
 struct Floor {
   static constexpr const char* name = "floor";
   static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
   template <class F>
   TERN_HD F forward(F x) const {
     return math::floor(x);

@@ -31,9 +31,9 @@ struct CastRow {
 const CastRow kCastTable[] = {
     {detail::CastPolicy::kLow, {"matmul", "linear", "attention"}},
     {detail::CastPolicy::kFp32,
-     {"exp", "expm1", "log", "log1p", "pow", "pow_scalar", "square", "reciprocal", "rsqrt", "softplus", "sum", "cumsum",
-      "norm", "mse_loss"}},
-    {detail::CastPolicy::kWidest, {"addcmul", "dropout_residual_layer_norm"}},
+     {"exp",  "expm1", "log",  "log1p", "log2", "log10",    "pow", "pow_scalar", "square", "reciprocal", "rsqrt",
+      "acos", "asin",  "cosh", "sinh",  "tan",  "softplus", "sum", "cumsum",     "norm",   "mse_loss"}},
+    {detail::CastPolicy::kWidest, {"addcmul", "atan2", "dropout_residual_layer_norm"}},
 };
 
 /// A copy of a weight in another type.

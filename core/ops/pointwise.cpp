@@ -38,6 +38,56 @@ Tensor square(const Tensor& x) {
   return any_order(
       op::Square{}, [](int, const Tensor& dy, Values saved) { return mul(dy, mul(saved[0], 2.0)); }, x);
 }
+Tensor exp2(const Tensor& x) { return pointwise(op::Exp2{}, x); }
+Tensor log2(const Tensor& x) { return pointwise(op::Log2{}, x); }
+Tensor log10(const Tensor& x) { return pointwise(op::Log10{}, x); }
+Tensor sign(const Tensor& x) { return pointwise(op::Sign{}, x); }
+Tensor ceil(const Tensor& x) { return pointwise(op::Ceil{}, x); }
+Tensor trunc(const Tensor& x) { return pointwise(op::Trunc{}, x); }
+Tensor round(const Tensor& x) { return pointwise(op::Round{}, x); }
+Tensor tan(const Tensor& x) { return pointwise(op::Tan{}, x); }
+Tensor asin(const Tensor& x) { return pointwise(op::Asin{}, x); }
+Tensor acos(const Tensor& x) { return pointwise(op::Acos{}, x); }
+Tensor atan(const Tensor& x) { return pointwise(op::Atan{}, x); }
+Tensor sinh(const Tensor& x) { return pointwise(op::Sinh{}, x); }
+Tensor cosh(const Tensor& x) { return pointwise(op::Cosh{}, x); }
+Tensor asinh(const Tensor& x) { return pointwise(op::Asinh{}, x); }
+Tensor acosh(const Tensor& x) { return pointwise(op::Acosh{}, x); }
+Tensor atanh(const Tensor& x) { return pointwise(op::Atanh{}, x); }
+Tensor relu6(const Tensor& x) { return clamp(x, 0, 6); }
+Tensor elu(const Tensor& x, double alpha) { return pointwise(op::Elu{alpha}, x); }
+Tensor selu(const Tensor& x) { return pointwise(op::Selu{}, x); }
+Tensor mish(const Tensor& x) { return pointwise(op::Mish{}, x); }
+Tensor logsigmoid(const Tensor& x) { return pointwise(op::LogSigmoid{}, x); }
+Tensor softsign(const Tensor& x) { return pointwise(op::Softsign{}, x); }
+Tensor hardtanh(const Tensor& x, double low, double high) { return clamp(x, low, high); }
+Tensor hardsigmoid(const Tensor& x) { return pointwise(op::HardSigmoid{}, x); }
+Tensor hardswish(const Tensor& x) { return pointwise(op::HardSwish{}, x); }
+Tensor isinf(const Tensor& x) { return eq(abs(x), std::numeric_limits<double>::infinity()); }
+
+namespace {
+void check_lambda(const char* name, double lambda) {
+  TERN_CHECK(lambda >= 0, name, ": lambda must not be negative, got ", lambda);
+}
+}  // namespace
+Tensor softshrink(const Tensor& x, double lambda) {
+  check_lambda("softshrink", lambda);
+  return pointwise(op::Softshrink{lambda}, x);
+}
+Tensor hardshrink(const Tensor& x, double lambda) {
+  check_lambda("hardshrink", lambda);
+  return pointwise(op::Hardshrink{lambda}, x);
+}
+
+Tensor prelu(const Tensor& x, const Tensor& weight) {
+  const int64_t channels = x.dim() > 1 ? x.size(1) : x.dim() == 1 ? x.size(0) : 1;
+  TERN_CHECK(weight.numel() == 1 || weight.numel() == channels, "prelu: the weight must have one element or ", channels,
+             ", one for each channel of ", x.shape(), ", got ", weight.shape());
+  if (weight.numel() == 1 || x.dim() < 2) return pointwise(op::PRelu{}, x, weight.reshape({weight.numel()}));
+  std::vector<int64_t> shape(static_cast<size_t>(x.dim()), 1);
+  shape[1] = channels;
+  return pointwise(op::PRelu{}, x, weight.reshape(Shape(shape)));
+}
 Tensor reciprocal(const Tensor& x) { return pointwise(op::Reciprocal{}, x); }
 Tensor sigmoid(const Tensor& x) { return pointwise(op::Sigmoid{}, x); }
 Tensor tanh(const Tensor& x) { return pointwise(op::Tanh{}, x); }
@@ -71,6 +121,9 @@ Tensor div(const Tensor& a, const Tensor& b) { return pointwise(op::Div{}, a, b)
 Tensor pow(const Tensor& a, const Tensor& b) { return pointwise(op::Pow{}, a, b); }
 Tensor maximum(const Tensor& a, const Tensor& b) { return pointwise(op::Maximum{}, a, b); }
 Tensor minimum(const Tensor& a, const Tensor& b) { return pointwise(op::Minimum{}, a, b); }
+Tensor remainder(const Tensor& a, const Tensor& b) { return pointwise(op::Remainder{}, a, b); }
+Tensor fmod(const Tensor& a, const Tensor& b) { return pointwise(op::Fmod{}, a, b); }
+Tensor atan2(const Tensor& a, const Tensor& b) { return pointwise(op::Atan2{}, a, b); }
 Tensor eq(const Tensor& a, const Tensor& b) { return pointwise(op::Equal{}, a, b); }
 Tensor ne(const Tensor& a, const Tensor& b) { return pointwise(op::NotEqual{}, a, b); }
 Tensor lt(const Tensor& a, const Tensor& b) { return pointwise(op::Less{}, a, b); }
@@ -79,6 +132,7 @@ Tensor gt(const Tensor& a, const Tensor& b) { return pointwise(op::Greater{}, a,
 Tensor ge(const Tensor& a, const Tensor& b) { return pointwise(op::GreaterEqual{}, a, b); }
 Tensor logical_and(const Tensor& a, const Tensor& b) { return pointwise(op::LogicalAnd{}, a, b); }
 Tensor logical_or(const Tensor& a, const Tensor& b) { return pointwise(op::LogicalOr{}, a, b); }
+Tensor logical_xor(const Tensor& a, const Tensor& b) { return pointwise(op::LogicalXor{}, a, b); }
 
 namespace {
 /// As in PyTorch, bool and a C++ scalar promote to int64, an integer tensor and a scalar beyond int64 to float32.
@@ -98,6 +152,34 @@ Tensor div(const Tensor& a, double b) {
   const DType dtype = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   return pointwise(op::Div{}, x, full({}, b, {dtype, x.device()}));
 }
+
+namespace {
+/// A scalar as a 0-dimensional tensor of its own kind, as wide as a's computation needs: it changes a's dtype only when
+/// it is not of a's kind of number.
+Tensor scalar_beside(const Tensor& a, double value) {
+  const bool whole = value == std::floor(value) && std::abs(value) <= 0x1p62;
+  DType dtype = whole ? DType::kInt64 : DType::kFloat32;
+  if (is_floating(a.dtype())) dtype = a.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  return full({}, value, {dtype, a.device()});
+}
+}  // namespace
+
+Tensor remainder(const Tensor& a, double b) { return remainder(a, scalar_beside(a, b)); }
+Tensor fmod(const Tensor& a, double b) { return fmod(a, scalar_beside(a, b)); }
+Tensor eq(const Tensor& a, double b) { return eq(a, scalar_beside(a, b)); }
+Tensor ne(const Tensor& a, double b) { return ne(a, scalar_beside(a, b)); }
+Tensor lt(const Tensor& a, double b) { return lt(a, scalar_beside(a, b)); }
+Tensor le(const Tensor& a, double b) { return le(a, scalar_beside(a, b)); }
+Tensor gt(const Tensor& a, double b) { return gt(a, scalar_beside(a, b)); }
+Tensor ge(const Tensor& a, double b) { return ge(a, scalar_beside(a, b)); }
+Tensor where(const Tensor& condition, const Tensor& a, double b) { return where(condition, a, scalar_beside(a, b)); }
+Tensor where(const Tensor& condition, double a, const Tensor& b) { return where(condition, scalar_beside(b, a), b); }
+Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
+  TERN_CHECK(mask.dtype() == DType::kBool, "masked_fill: the mask must be bool, got ", mask.dtype());
+  return where(mask, full({}, value, {x.dtype(), x.device()}), x);
+}
+Tensor lerp(const Tensor& a, const Tensor& b, const Tensor& weight) { return pointwise(op::Lerp{}, a, b, weight); }
+Tensor lerp(const Tensor& a, const Tensor& b, double weight) { return lerp(a, b, scalar_beside(a, weight)); }
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   TERN_CHECK(condition.dtype() == DType::kBool, "where: the condition must be bool, got ", condition.dtype());

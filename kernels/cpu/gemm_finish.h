@@ -3,7 +3,7 @@
 
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/gemm.h"
-#include "tern/kernels/pointwise_unary.h"
+#include "tern/kernels/pointwise_activation.h"
 
 namespace tern::kernels::TERN_CPU {
 

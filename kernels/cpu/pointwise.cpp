@@ -3,9 +3,9 @@
 
 #include "tern/kernels/pointwise.h"
 
+#include "tern/kernels/cpu/pointwise_loops.h"
 #include "tern/kernels/cpu/tile.h"
 #include "tern/kernels/parallel.h"
-#include "tern/kernels/pointwise_tiles.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
@@ -15,13 +15,6 @@ constexpr int kOutput = kMaxInputs;    // the output's place among the operands
 constexpr int64_t kStagedTile = 1024;  // elements; the staging buffers stay in the first-level cache
 constexpr int64_t kDirectTile = 8192;
 constexpr int64_t kBlock = 32768;  // elements per parallel block
-
-template <class... Ops>
-TileFunctions builtin_functions(int index, PointwisePass pass, TypeList<Ops...>) {
-  using Getter = TileFunctions (*)(PointwisePass);
-  static constexpr Getter kGetters[] = {&tile_functions<Ops>...};
-  return kGetters[index](pass);
-}
 
 struct Operand {
   const void* data = nullptr;  // null: absent, never read
@@ -160,19 +153,23 @@ class Driver {
   int64_t rows_ = 1, columns_ = 1, chunks_ = 1;
 };
 
+template <class F>
+void run(const PointwiseCall& call, TileFunction<F> custom, const ConstView* inputs, int count, View y) {
+  const TileFunction<F> function = call.builtin >= 0 ? builtin_loop<F>(call.builtin, call.pass) : custom;
+  Driver<F>(function, call.op, inputs, count, y).run();
+}
+
 }  // namespace
 
 void pointwise(Stream, const PointwiseCall& call, const ConstView* inputs, int count, View y) {
   if (y.numel() == 0) return;
-  const TileFunctions functions =
-      call.builtin >= 0 ? builtin_functions(call.builtin, call.pass, BuiltinOps()) : call.custom;
   switch (call.compute) {
     case DType::kFloat64:
-      return Driver<double>(functions.f64, call.op, inputs, count, y).run();
+      return run<double>(call, call.custom.f64, inputs, count, y);
     case DType::kInt64:
-      return Driver<int64_t>(functions.i64, call.op, inputs, count, y).run();
+      return run<int64_t>(call, call.custom.i64, inputs, count, y);
     default:
-      return Driver<float>(functions.f32, call.op, inputs, count, y).run();
+      return run<float>(call, call.custom.f32, inputs, count, y);
   }
 }
 

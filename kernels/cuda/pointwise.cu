@@ -10,8 +10,9 @@ namespace {
 
 template <class F>
 PointwiseFunction* find_in(int index) {
-  PointwiseFunction* function = builtin_pointwise<F, PointwiseGroup::kUnary>(index);
-  return function ? function : builtin_pointwise<F, PointwiseGroup::kOthers>(index);
+  if (PointwiseFunction* even = builtin_pointwise<F, PointwiseGroup::kUnaryEven>(index)) return even;
+  if (PointwiseFunction* odd = builtin_pointwise<F, PointwiseGroup::kUnaryOdd>(index)) return odd;
+  return builtin_pointwise<F, PointwiseGroup::kOthers>(index);
 }
 
 PointwiseFunction* find(const PointwiseCall& call) {

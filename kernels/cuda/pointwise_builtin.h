@@ -5,15 +5,20 @@
 
 namespace tern::kernels::cuda {
 
-/// The ops of one input, or those of two and three.
-enum class PointwiseGroup { kUnary, kOthers };
+/// Every other op of one input, so that the two files take the same time; or the ops of two and three.
+enum class PointwiseGroup { kUnaryEven, kUnaryOdd, kOthers };
+template <class Op>
+constexpr PointwiseGroup group_of() {
+  if (arity_of<Op>() > 1) return PointwiseGroup::kOthers;
+  return index_of<Op>() % 2 == 0 ? PointwiseGroup::kUnaryEven : PointwiseGroup::kUnaryOdd;
+}
 
 namespace detail {
 
 template <class F, PointwiseGroup kGroup, class Op>
 constexpr PointwiseFunction* function_in_group() {
   constexpr bool kComputes = std::is_floating_point_v<F> || is_integral_op<Op>();
-  if constexpr ((arity_of<Op>() == 1) == (kGroup == PointwiseGroup::kUnary) && kComputes)
+  if constexpr (group_of<Op>() == kGroup && kComputes)
     return &pointwise_in<Op, F>;
   else
     return nullptr;
@@ -32,11 +37,14 @@ template <class F, PointwiseGroup kGroup>
 PointwiseFunction* builtin_pointwise(int index) {
   return detail::find_builtin<F, kGroup>(index, BuiltinOps());
 }
-extern template PointwiseFunction* builtin_pointwise<float, PointwiseGroup::kUnary>(int);
+extern template PointwiseFunction* builtin_pointwise<float, PointwiseGroup::kUnaryEven>(int);
+extern template PointwiseFunction* builtin_pointwise<float, PointwiseGroup::kUnaryOdd>(int);
 extern template PointwiseFunction* builtin_pointwise<float, PointwiseGroup::kOthers>(int);
-extern template PointwiseFunction* builtin_pointwise<double, PointwiseGroup::kUnary>(int);
+extern template PointwiseFunction* builtin_pointwise<double, PointwiseGroup::kUnaryEven>(int);
+extern template PointwiseFunction* builtin_pointwise<double, PointwiseGroup::kUnaryOdd>(int);
 extern template PointwiseFunction* builtin_pointwise<double, PointwiseGroup::kOthers>(int);
-extern template PointwiseFunction* builtin_pointwise<int64_t, PointwiseGroup::kUnary>(int);
+extern template PointwiseFunction* builtin_pointwise<int64_t, PointwiseGroup::kUnaryEven>(int);
+extern template PointwiseFunction* builtin_pointwise<int64_t, PointwiseGroup::kUnaryOdd>(int);
 extern template PointwiseFunction* builtin_pointwise<int64_t, PointwiseGroup::kOthers>(int);
 
 }  // namespace tern::kernels::cuda

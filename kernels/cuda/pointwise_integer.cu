@@ -4,7 +4,8 @@
 
 namespace tern::kernels::cuda {
 
-template PointwiseFunction* builtin_pointwise<int64_t, PointwiseGroup::kUnary>(int);
+template PointwiseFunction* builtin_pointwise<int64_t, PointwiseGroup::kUnaryEven>(int);
+template PointwiseFunction* builtin_pointwise<int64_t, PointwiseGroup::kUnaryOdd>(int);
 template PointwiseFunction* builtin_pointwise<int64_t, PointwiseGroup::kOthers>(int);
 
 }  // namespace tern::kernels::cuda

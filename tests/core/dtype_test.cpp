@@ -129,9 +129,9 @@ TEST(Autocast, TheWholeTable) {
   const std::vector<std::pair<P, std::vector<const char*>>> expected = {
       {P::kLow, {"matmul", "linear", "attention"}},
       {P::kFp32,
-       {"exp", "expm1", "log", "log1p", "pow", "pow_scalar", "square", "reciprocal", "rsqrt", "softplus", "sum",
-        "cumsum", "norm", "mse_loss"}},
-      {P::kWidest, {"addcmul", "dropout_residual_layer_norm"}},
+       {"exp",  "expm1", "log",  "log1p", "log2", "log10",    "pow", "pow_scalar", "square", "reciprocal", "rsqrt",
+        "acos", "asin",  "cosh", "sinh",  "tan",  "softplus", "sum", "cumsum",     "norm",   "mse_loss"}},
+      {P::kWidest, {"addcmul", "atan2", "dropout_residual_layer_norm"}},
       {P::kAsIs,
        {"add",       "sub",           "mul",       "div",    "maximum", "minimum", "where", "cat",        "lerp",
         "eq",        "neg",           "abs",       "sqrt",   "sigmoid", "tanh",    "relu",  "leaky_relu", "gelu",

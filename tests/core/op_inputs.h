@@ -185,6 +185,11 @@ inline void pointwise_calls(const AddCall& op) {
   op("pow", [](Inputs& in) { return pow(in.any(), in.any()); });
   op("maximum", [](Inputs& in) { return maximum(in.any(), in.any()); });
   op("lt", [](Inputs& in) { return lt(in.any(), in.any()); });
+  op("remainder", [](Inputs& in) { return remainder(in.any(), in.any()); });
+  op("prelu", [](Inputs& in) { return prelu(in.like({4, 6}), in.like({6})); });
+  op("lerp", [](Inputs& in) { return lerp(in.any(), in.any(), 0.3); });
+  op("masked_fill", [](Inputs& in) { return masked_fill(in.any(), in.like({4, 6}, boolean), 2); });
+  op("above a number", [](Inputs& in) { return in.any() > 0.5; });
   op("logical_and", [](Inputs& in) { return logical_and(in.any(), in.any()); });
   op("add a number", [](Inputs& in) { return in.any() + 1.5; });
   op("where", [](Inputs& in) { return where(in.like({4, 6}, boolean), in.like({4, 6}), in.like({6})); });

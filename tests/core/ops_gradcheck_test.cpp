@@ -50,21 +50,38 @@ TEST_F(OpsGradcheck, Unary) {
     Tensor (*op)(const Tensor&);
     double low, high;
   };
-  for (const Case& c : std::vector<Case>{{"neg", neg, -2, 2},         {"abs", abs, -2, 2},
-                                         {"exp", exp, -2, 2},         {"expm1", expm1, -2, 2},
-                                         {"log", log, 0.3, 3},        {"log1p", log1p, -0.5, 3},
-                                         {"sqrt", sqrt, 0.3, 3},      {"rsqrt", rsqrt, 0.3, 3},
-                                         {"square", square, -2, 2},   {"reciprocal", reciprocal, 0.4, 2},
-                                         {"sigmoid", sigmoid, -4, 4}, {"tanh", tanh, -2, 2},
-                                         {"sin", sin, -3, 3},         {"cos", cos, -3, 3},
-                                         {"erf", erf, -2, 2},         {"relu", relu, -2, 2},
-                                         {"gelu", gelu, -3, 3},       {"gelu_tanh", gelu_tanh, -3, 3},
-                                         {"silu", silu, -3, 3},       {"softplus", softplus, -3, 3}})
+  for (const Case& c : std::vector<Case>{{"neg", neg, -2, 2},           {"abs", abs, -2, 2},
+                                         {"exp", exp, -2, 2},           {"expm1", expm1, -2, 2},
+                                         {"log", log, 0.3, 3},          {"log1p", log1p, -0.5, 3},
+                                         {"sqrt", sqrt, 0.3, 3},        {"rsqrt", rsqrt, 0.3, 3},
+                                         {"square", square, -2, 2},     {"reciprocal", reciprocal, 0.4, 2},
+                                         {"sigmoid", sigmoid, -4, 4},   {"tanh", tanh, -2, 2},
+                                         {"sin", sin, -3, 3},           {"cos", cos, -3, 3},
+                                         {"erf", erf, -2, 2},           {"relu", relu, -2, 2},
+                                         {"gelu", gelu, -3, 3},         {"gelu_tanh", gelu_tanh, -3, 3},
+                                         {"silu", silu, -3, 3},         {"softplus", softplus, -3, 3},
+                                         {"exp2", exp2, -2, 2},         {"log2", log2, 0.3, 3},
+                                         {"log10", log10, 0.3, 3},      {"tan", tan, -1.2, 1.2},
+                                         {"asin", asin, -0.9, 0.9},     {"acos", acos, -0.9, 0.9},
+                                         {"atan", atan, -3, 3},         {"sinh", sinh, -2, 2},
+                                         {"cosh", cosh, -2, 2},         {"asinh", asinh, -3, 3},
+                                         {"acosh", acosh, 1.2, 3},      {"atanh", atanh, -0.9, 0.9},
+                                         {"selu", selu, -3, 3},         {"mish", mish, -3, 3},
+                                         {"softsign", softsign, -3, 3}, {"logsigmoid", logsigmoid, -3, 3}})
     check(c.name, c.low, c.high, [&](const Tensors& in) { return c.op(in[0]); });
   check("leaky_relu", -2, 2, [](const Tensors& in) { return leaky_relu(in[0], 0.1); });
   check("pow", 0.3, 2, [](const Tensors& in) { return pow(in[0], 2.5); });
   check("pow -1", 0.4, 2, [](const Tensors& in) { return pow(in[0], -1); });
   check("clamp", -2, 2, [](const Tensors& in) { return clamp(in[0], -1.01, 0.97); }, {-1.01, 0.97});
+  check("relu6", -2, 8, [](const Tensors& in) { return relu6(in[0]); }, {0, 6});
+  check("hardtanh", -2, 2, [](const Tensors& in) { return hardtanh(in[0]); }, {-1, 1});
+  check("hardsigmoid", -5, 5, [](const Tensors& in) { return hardsigmoid(in[0]); }, {-3, 3});
+  check("hardswish", -5, 5, [](const Tensors& in) { return hardswish(in[0]); }, {-3, 3});
+  check("elu", -2, 2, [](const Tensors& in) { return elu(in[0], 0.7); });
+  check("softshrink", -2, 2, [](const Tensors& in) { return softshrink(in[0], 0.3); }, {-0.3, 0.3});
+  check("hardshrink", -2, 2, [](const Tensors& in) { return hardshrink(in[0]); }, {-0.5, 0.5});
+  check("remainder", 0.1, 0.8, [](const Tensors& in) { return remainder(in[0] * 3.0, 2.5); }, {2.5 / 3});
+  check("masked_fill", -2, 2, [](const Tensors& in) { return masked_fill(in[0], in[0].detach() > 0.5, 3); }, {0.5});
   check("scalars", 0.4, 2, [](const Tensors& in) { return 2.0 - (3.0 / in[0] + in[0] / 4.0) * 0.5 - in[0]; });
 }
 
@@ -89,11 +106,18 @@ TEST_F(OpsGradcheck, Binary) {
   check("mul", mul, -2, 2);
   check("div", div, 0.4, 2);
   check("pow", pow, 0.4, 2);
+  check("atan2", atan2, 0.3, 2);
+  check("fmod", fmod, 0.4, 0.7);
   check("maximum", maximum, -2, 2, true);
   check("minimum", minimum, -2, 2, true);
   const Tensor condition = from_vector<bool>({true, false, true}, {3});
   const TensorOp choose = [&](const Tensors& in) { return where(condition, in[0], in[1]); };
   expect_derivatives(choose, {normal({2, 3}), normal({2, 1})});
+  const TensorOp by_channel = [](const Tensors& in) { return prelu(in[0], in[1]); };
+  expect_derivatives(by_channel, {between(-2, 2, {2, 3, 5}), normal({3})});
+  expect_derivatives(by_channel, {between(-2, 2, {7}), normal({1})});
+  const TensorOp mix = [](const Tensors& in) { return lerp(in[0], in[1], in[2]); };
+  expect_derivatives(mix, {normal({2, 3}), normal({3}), normal({2, 1})});
 }
 
 TEST_F(OpsGradcheck, Reductions) {

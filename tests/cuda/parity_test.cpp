@@ -76,6 +76,10 @@ TEST_F(Parity, PointwiseOpsInARow) {
       {"to uint8", [](const Tensor& x) { return x.to(uint8); }, 0, 255},
       {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }, -3, 3},
       {"clamp", [](const Tensor& x) { return clamp(x, -1, 0.5); }, -3, 3},
+      {"elu", [](const Tensor& x) { return elu(x, 0.7); }, -3, 3},
+      {"hardshrink", [](const Tensor& x) { return hardshrink(x, 0.2); }, -3, 3},
+      {"above a number", [](const Tensor& x) { return x >= 0.3; }, -1, 1},
+      {"fmod by a number", [](const Tensor& x) { return fmod(x, 0.7); }, -3, 3},
       {"pow", [](const Tensor& x) { return pow(x, 2.5); }, 0.1, 3},
       {"add a number", [](const Tensor& x) { return 1.5 - x / 3.0; }, -3, 3},
   };

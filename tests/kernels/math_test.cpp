@@ -68,6 +68,20 @@ TEST(Math, FloatFunctionsOverTheWholeRange) {
   check_accuracy<Erf>(1.5, [](double x) { return std::erf(x); });
   check_accuracy<Sigmoid>(
       2.6, [](double x) { return 1 / (1 + std::exp(-x)); }, -87.0f);
+  check_accuracy<Exp2>(1.1, [](double x) { return std::exp2(x); });
+  check_accuracy<Log2>(1.5, [](double x) { return std::log2(x); });
+  check_accuracy<Log10>(2.0, [](double x) { return std::log10(x); });
+  check_accuracy<Sinh>(2.5, [](double x) { return std::sinh(x); });
+  check_accuracy<Cosh>(2.2, [](double x) { return std::cosh(x); });
+  check_accuracy<Asinh>(3.0, [](double x) { return std::asinh(x); });
+  check_accuracy<Acosh>(4.0, [](double x) { return std::acosh(x); });
+  check_accuracy<Atanh>(3.4, [](double x) { return std::atanh(x); });
+  check_accuracy<Asin>(2.5, [](double x) { return std::asin(x); });
+  check_accuracy<Acos>(1.3, [](double x) { return std::acos(x); });
+  check_accuracy<Atan>(1.8, [](double x) { return std::atan(x); });
+  check_accuracy<Round>(0, [](double x) { return std::nearbyint(x); });
+  check_accuracy<Trunc>(0, [](double x) { return std::trunc(x); });
+  check_accuracy<Ceil>(0, [](double x) { return std::ceil(x); });
   check_accuracy<Sqrt>(0.5, [](double x) { return std::sqrt(x); });
   check_accuracy<Abs>(0, [](double x) { return std::fabs(x); });
   check_accuracy<Neg>(0, [](double x) { return -x; });
@@ -77,6 +91,32 @@ TEST(Math, ScalarUseMatchesTheLibrary) {
   for (float x : sampled_floats()) {
     ASSERT_LE(error_in_ulp(math::exp(x), std::exp(static_cast<double>(x))), 1.02) << x;
     ASSERT_LE(error_in_ulp(math::tanh(x), std::tanh(static_cast<double>(x))), 2.8) << x;
+  }
+}
+
+TEST(Math, PowersOfTwoAreExact) {
+  for (int i = -149; i < 128; ++i) {
+    const float power = std::ldexp(1.0f, i);
+    EXPECT_EQ(math::exp2(static_cast<float>(i)), power);
+    EXPECT_EQ(math::log2(power), static_cast<float>(i));
+  }
+}
+
+/// Every pair of special values, and random points of all sizes.
+TEST(Math, AnglesOfPoints) {
+  const std::vector<float> special = {0.0f, -0.0f, 1.0f, -1.0f, 2.0f, 1e-40f, 3e38f, INFINITY, -INFINITY, NAN};
+  const auto check = [](float y, float x) {
+    const double exact = std::atan2(static_cast<double>(y), static_cast<double>(x));
+    if (exact != 0 && std::fabs(exact) < 0x1p-126) return;  // subnormal
+    EXPECT_LE(error_in_ulp(math::atan2(y, x), exact), 1.8) << y << " " << x;
+  };
+  for (const float y : special)
+    for (const float x : special) check(y, x);
+  std::mt19937_64 random = fresh_random();
+  for (int i = 0; i < 100'000; ++i) {
+    const auto y = std::bit_cast<float>(static_cast<uint32_t>(random()));
+    const float factor = 8 * static_cast<float>(random() % 2001) / 1000 - 8;
+    check(y, i % 2 ? std::bit_cast<float>(static_cast<uint32_t>(random())) : y * factor);
   }
 }
 
@@ -97,6 +137,22 @@ TEST(Math, TangentsOfDualNumbersAreSlopes) {
                    {"rsqrt", [](D x) { return math::rsqrt(x); }, 0.5, 3},
                    {"sin", [](D x) { return math::sin(x); }, -2, 2},
                    {"cos", [](D x) { return math::cos(x); }, -2, 2},
+                   {"exp2", [](D x) { return math::exp2(x); }, -2, 2},
+                   {"log2", [](D x) { return math::log2(x); }, 0.5, 3},
+                   {"log10", [](D x) { return math::log10(x); }, 0.5, 3},
+                   {"tan", [](D x) { return math::tan(x); }, -1, 1},
+                   {"asin", [](D x) { return math::asin(x); }, -0.9, 0.9},
+                   {"acos", [](D x) { return math::acos(x); }, -0.9, 0.9},
+                   {"atan", [](D x) { return math::atan(x); }, -3, 3},
+                   {"atan2", [](D x) { return math::atan2(x, D(2) - x * x); }, -3, 3},
+                   {"sinh", [](D x) { return math::sinh(x); }, -2, 2},
+                   {"cosh", [](D x) { return math::cosh(x); }, -2, 2},
+                   {"asinh", [](D x) { return math::asinh(x); }, -2, 2},
+                   {"acosh", [](D x) { return math::acosh(x); }, 1.1, 3},
+                   {"atanh", [](D x) { return math::atanh(x); }, -0.9, 0.9},
+                   {"ceil", [](D x) { return math::ceil(x); }, 0.1, 0.9},
+                   {"trunc", [](D x) { return math::trunc(x); }, 0.1, 0.9},
+                   {"round", [](D x) { return math::round(x); }, 0.6, 1.4},
                    {"abs", [](D x) { return math::abs(x); }, -2, -0.1},
                    {"floor", [](D x) { return math::floor(x); }, 0.1, 0.9},
                    {"quotient", [](D x) { return (D(2) - x) / (x * x + D(1)); }, -2, 2},

@@ -24,7 +24,10 @@ inline const std::map<std::string, Case>& definitions() {
       {"abs", {[](D x, D, D) { return std::fabs(x); }}},
       {"exp", {[](D x, D, D) { return std::exp(x); }}},
       {"expm1", {[](D x, D, D) { return std::expm1(x); }}},
+      {"exp2", {[](D x, D, D) { return std::exp2(x); }}},
       {"log", {[](D x, D, D) { return std::log(x); }, 0.2, 4}},
+      {"log2", {[](D x, D, D) { return std::log2(x); }, 0.2, 4}},
+      {"log10", {[](D x, D, D) { return std::log10(x); }, 0.2, 4}},
       {"log1p", {[](D x, D, D) { return std::log1p(x); }, -0.8, 4}},
       {"sqrt", {[](D x, D, D) { return std::sqrt(x); }, 0.2, 4}},
       {"rsqrt", {[](D x, D, D) { return 1 / std::sqrt(x); }, 0.2, 4}},
@@ -39,10 +42,34 @@ inline const std::map<std::string, Case>& definitions() {
        {[](D x, D, D) { return 0.5 * x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * std::pow(x, 3)))); }}},
       {"silu", {[](D x, D, D) { return x / (1 + std::exp(-x)); }}},
       {"softplus", {[](D x, D, D) { return std::log(1 + std::exp(x)); }}},
+      {"logsigmoid", {[](D x, D, D) { return -std::log(1 + std::exp(-x)); }}},
+      {"elu", {[](D x, D, D) { return x > 0 ? x : 0.7 * std::expm1(x); }}},
+      {"selu", {[](D x, D, D) { return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * (std::exp(x) - 1)); }}},
+      {"mish", {[](D x, D, D) { return x * std::tanh(std::log(1 + std::exp(x))); }}},
+      {"hardsigmoid", {[](D x, D, D) { return std::clamp(x / 6 + 0.5, 0.0, 1.0); }, -4, 4}},
+      {"hardswish", {[](D x, D, D) { return x * std::clamp(x + 3, 0.0, 6.0) / 6; }, -4, 4}},
+      {"softsign", {[](D x, D, D) { return x / (1 + std::fabs(x)); }}},
+      {"softshrink", {[](D x, D, D) { return x > 0.6    ? x - 0.6
+                                             : x < -0.6 ? x + 0.6
+                                                        : 0; }}},
+      {"hardshrink", {[](D x, D, D) { return std::fabs(x) > 0.6 ? x : 0; }}},
       {"erf", {[](D x, D, D) { return std::erf(x); }}},
       {"sin", {[](D x, D, D) { return std::sin(x); }}},
       {"cos", {[](D x, D, D) { return std::cos(x); }}},
+      {"tan", {[](D x, D, D) { return std::tan(x); }, -1.2, 1.2}},
+      {"asin", {[](D x, D, D) { return std::asin(x); }, -0.95, 0.95}},
+      {"acos", {[](D x, D, D) { return std::acos(x); }, -0.95, 0.95}},
+      {"atan", {[](D x, D, D) { return std::atan(x); }}},
+      {"sinh", {[](D x, D, D) { return std::sinh(x); }}},
+      {"cosh", {[](D x, D, D) { return std::cosh(x); }}},
+      {"asinh", {[](D x, D, D) { return std::asinh(x); }}},
+      {"acosh", {[](D x, D, D) { return std::acosh(x); }, 1.1, 4}},
+      {"atanh", {[](D x, D, D) { return std::atanh(x); }, -0.95, 0.95}},
+      {"sign", {[](D x, D, D) { return truth(x > 0) - truth(x < 0); }}},
       {"floor", {[](D x, D, D) { return std::floor(x); }}},
+      {"ceil", {[](D x, D, D) { return std::ceil(x); }}},
+      {"trunc", {[](D x, D, D) { return std::trunc(x); }}},
+      {"round", {[](D x, D, D) { return x - std::remainder(x, 1.0); }}},
       {"pow_scalar", {[](D x, D, D) { return std::pow(x, 2.7); }, 0.3, 3}},
       {"add_scalar", {[](D x, D, D) { return x + 3; }}},
       {"mul_scalar", {[](D x, D, D) { return x * -2; }}},
@@ -59,6 +86,10 @@ inline const std::map<std::string, Case>& definitions() {
       {"maximum", {[](D a, D b, D) { return a > b ? a : b; }}},
       {"minimum", {[](D a, D b, D) { return a < b ? a : b; }}},
       {"pow", {[](D a, D b, D) { return std::pow(a, b); }, 0.3, 3}},
+      {"remainder", {[](D a, D b, D) { return a - b * std::floor(a / b); }, 0.3, 3}},
+      {"fmod", {[](D a, D b, D) { return a - b * std::trunc(a / b); }, 0.3, 3}},
+      {"atan2", {[](D a, D b, D) { return std::atan2(a, b); }}},
+      {"prelu", {[](D x, D w, D) { return x > 0 ? x : w * x; }}},
       {"eq", {[](D a, D b, D) { return truth(a == b); }}},
       {"ne", {[](D a, D b, D) { return truth(a != b); }}},
       {"lt", {[](D a, D b, D) { return truth(a < b); }}},
@@ -67,6 +98,7 @@ inline const std::map<std::string, Case>& definitions() {
       {"ge", {[](D a, D b, D) { return truth(a >= b); }}},
       {"logical_and", {[](D a, D b, D) { return truth(a != 0 && b != 0); }}},
       {"logical_or", {[](D a, D b, D) { return truth(a != 0 || b != 0); }}},
+      {"logical_xor", {[](D a, D b, D) { return truth((a != 0) != (b != 0)); }}},
       {"where", {[](D c, D a, D b) { return c != 0 ? a : b; }}},
       {"lerp", {[](D a, D b, D w) { return a * (1 - w) + b * w; }}},
       {"addcmul", {[](D a, D b, D c) { return a + 0.5 * b * c; }}},
@@ -84,6 +116,10 @@ Op make_op() {
     return {-2};
   else if constexpr (std::is_same_v<Op, Clamp>)
     return {-1, 2};
+  else if constexpr (std::is_same_v<Op, Elu>)
+    return {0.7};
+  else if constexpr (std::is_same_v<Op, Softshrink> || std::is_same_v<Op, Hardshrink>)
+    return {0.6};
   else if constexpr (std::is_same_v<Op, Addcmul>)
     return {0.5};
   else

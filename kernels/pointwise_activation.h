@@ -1,0 +1,257 @@
+#pragma once
+// Activation functions. pointwise_ops.h documents the members and lists all ops.
+
+#include "tern/kernels/math.h"
+#include "tern/kernels/pointwise.h"
+
+namespace tern::kernels {
+
+struct Sigmoid {
+  static constexpr const char* name = "sigmoid";
+  static constexpr Saves saves = Saves::kOutput;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::sigmoid(x);
+  }
+  template <class F>
+  TERN_HD F derivative(F y) const {
+    return y * (F(1) - y);
+  }
+};
+
+/// The derivative is 0 at 0; NaN stays NaN.
+struct Relu {
+  static constexpr const char* name = "relu";
+  static constexpr Saves saves = Saves::kOutput;
+  static constexpr bool integral = true, masks = true;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::select(x <= F(0), F(0), x);
+  }
+  template <class F>
+  TERN_HD F derivative(F y) const {
+    return math::select(y <= F(0), F(0), F(1));
+  }
+};
+
+struct LeakyRelu {
+  static constexpr const char* name = "leaky_relu";
+  static constexpr Saves saves = Saves::kInputs;
+  double slope = 0.01;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::select(x > F(0), x, F(slope) * x);
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return math::select(x > F(0), F(1), F(slope));
+  }
+};
+
+/// x Phi(x) with the normal distribution function (Hendrycks and Gimpel, arXiv:1606.08415), the erf form.
+struct Gelu {
+  static constexpr const char* name = "gelu";
+  static constexpr Saves saves = Saves::kInputs;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return F(0.5) * x * (F(1) + math::erf(x * F(math::kInverseRoot2)));
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    const F distribution = F(0.5) * (F(1) + math::erf(x * F(math::kInverseRoot2)));
+    return distribution + x * (F(math::kInverseRoot2Pi) * math::exp(F(-0.5) * x * x));
+  }
+};
+
+/// The tanh approximation of the same paper: 0.5 x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))).
+struct GeluTanh {
+  static constexpr const char* name = "gelu_tanh";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr double kScale = 2 * math::kInverseRoot2Pi, kCubic = 0.044715;
+  template <class F>
+  TERN_HD F bent(F x) const {
+    return math::tanh(F(kScale) * (x + F(kCubic) * x * x * x));
+  }
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return F(0.5) * x * (F(1) + bent(x));
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    const F t = bent(x);
+    const F inner = F(kScale) * (F(1) + F(3 * kCubic) * x * x);
+    return F(0.5) * (F(1) + t) + F(0.5) * x * (F(1) - t * t) * inner;
+  }
+};
+
+/// x sigmoid(x), also called swish.
+struct Silu {
+  static constexpr const char* name = "silu";
+  static constexpr Saves saves = Saves::kInputs;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return x / (F(1) + math::exp(-x));
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    const F s = math::sigmoid(x);
+    return s * (F(1) + x * (F(1) - s));
+  }
+};
+
+/// log(1 + exp(x)) without overflow.
+struct Softplus {
+  static constexpr const char* name = "softplus";
+  static constexpr Saves saves = Saves::kInputs;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::select(x > F(0), x, F(0)) + math::log1p(math::exp(-math::abs(x)));
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return math::sigmoid(x);
+  }
+};
+
+/// log(1 / (1 + exp(-x))) without overflow.
+struct LogSigmoid {
+  static constexpr const char* name = "logsigmoid";
+  static constexpr Saves saves = Saves::kInputs;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::select(x < F(0), x, F(0)) - math::log1p(math::exp(-math::abs(x)));
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return math::sigmoid(-x);
+  }
+};
+
+/// x, or alpha (exp(x) - 1) below 0 (Clevert et al., arXiv:1511.07289). At 0 the derivative is alpha.
+struct Elu {
+  static constexpr const char* name = "elu";
+  static constexpr Saves saves = Saves::kInputs;
+  double alpha = 1;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::select(x > F(0), x, F(alpha) * math::expm1(x));
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return math::select(x > F(0), F(1), F(alpha) * math::exp(x));
+  }
+};
+
+/// The scaled ELU that normalizes itself (Klambauer et al., arXiv:1706.02515).
+struct Selu {
+  static constexpr const char* name = "selu";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr double kScale = 1.0507009873554804934193349852946, kAlpha = 1.6732632423543772848170429916717;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return F(kScale) * math::select(x > F(0), x, F(kAlpha) * math::expm1(x));
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return F(kScale) * math::select(x > F(0), F(1), F(kAlpha) * math::exp(x));
+  }
+};
+
+/// x tanh(softplus(x)) (Misra, arXiv:1908.08681).
+struct Mish {
+  static constexpr const char* name = "mish";
+  static constexpr Saves saves = Saves::kInputs;
+  /// tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2) with e = exp(x); 1 where that would overflow.
+  template <class F>
+  TERN_HD F of_softplus(F x) const {
+    const F e = math::exp(math::select(x > F(30), F(30), x)), product = e * (e + F(2));
+    return product / (product + F(2));
+  }
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return x * of_softplus(x);
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    const F t = of_softplus(x);
+    return t + x * (F(1) - t * t) * math::sigmoid(x);
+  }
+};
+
+/// x / 6 + 1/2 between 0 and 1. The derivative is 0 at -3 and 3.
+struct HardSigmoid {
+  static constexpr const char* name = "hardsigmoid";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool masks = true;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::select(x < F(-3), F(0), math::select(x > F(3), F(1), x * F(1.0 / 6) + F(0.5)));
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return math::select((x > F(-3)) & (x < F(3)), F(1.0 / 6), F(0));
+  }
+};
+
+/// x hardsigmoid(x) (Howard et al., arXiv:1905.02244).
+struct HardSwish {
+  static constexpr const char* name = "hardswish";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool masks = true;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return x * math::select(x < F(-3), F(0), math::select(x > F(3), F(1), x * F(1.0 / 6) + F(0.5)));
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return math::select(x <= F(-3), F(0), math::select(x >= F(3), F(1), x * F(1.0 / 3) + F(0.5)));
+  }
+};
+
+struct Softsign {
+  static constexpr const char* name = "softsign";
+  static constexpr Saves saves = Saves::kInputs;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return x / (F(1) + math::abs(x));
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    const F slope = F(1) / (F(1) + math::abs(x));
+    return slope * slope;
+  }
+};
+
+/// x moved towards 0 by lambda; 0 within lambda of 0.
+struct Softshrink {
+  static constexpr const char* name = "softshrink";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool masks = true;
+  double lambda = 0.5;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::select(x > F(lambda), x - F(lambda), math::select(x < F(-lambda), x + F(lambda), F(0) * x));
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return math::select((x > F(lambda)) | (x < F(-lambda)), F(1), F(0));
+  }
+};
+
+/// x, or 0 within lambda of 0.
+struct Hardshrink {
+  static constexpr const char* name = "hardshrink";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool masks = true;
+  double lambda = 0.5;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::select((x > F(lambda)) | (x < F(-lambda)), x, F(0) * x);
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return math::select((x > F(lambda)) | (x < F(-lambda)), F(1), F(0));
+  }
+};
+
+}  // namespace tern::kernels
