@@ -2,7 +2,7 @@
 // Benchmarks of kernels, ops and whole steps. A program registers rows and hands over to run(), which times them,
 // prints a table, and with --baseline compares them with the same rows of another build (docs/benchmarks.md).
 //
-//   const bench::Rows rows([] { bench::add_op("mish", mish, Shape{4096, 1024}); });
+//   const bench::Rows rows([] { bench::add_op("snake", snake, Shape{4096, 1024}); });
 //   int main(int argc, char** argv) { return bench::run(argc, argv); }
 //
 // A row of a kernel gives the work of a call and a function that prepares buffers and returns the call:

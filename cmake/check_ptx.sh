@@ -30,7 +30,7 @@ table=kernels/cuda/resources.md
 vectorised=(
   'both ^pointwise_(float|double) (Forward|Backward)Body'
   'stores ^pointwise_(float|double) SecondBody'
-  'both ^pointwise_(float|double) SecondBody<(A|Co|[DEGLPST]|Mu|Rec|Rs)'  # the others are constant 0 and read nothing
+  'both ^pointwise_(float|double) SecondBody<(A|Co|[DEGLPT]|Mu|Rec|Rs|S[eiq]|Softp|Softsi)'  # the others are constant 0 and read nothing
   'both ^copy.cu elementwise_kernel<.*Identity'
   'both ^softmax.cu softmax_'
   'both ^norm.cu layer_norm_'

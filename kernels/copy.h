@@ -28,4 +28,9 @@ TERN_KERNEL(void, arange, Stream stream, double start, double step, View y);
 TERN_KERNEL(void, fill_uniform, Stream stream, RandomKey key, double low, double high, View y);
 TERN_KERNEL(void, fill_normal, Stream stream, RandomKey key, double mean, double standard_deviation, View y);
 
+/// y is contiguous, of any dtype: low + an integer in [0, count), each equally likely up to count / 2^64. Element i is
+/// the upper half of the 128-bit product of count and a 64-bit number, words 2 (i % 2) and 2 (i % 2) + 1 (the upper
+/// half) of philox(key, i >> 33, 0, i / 2).
+TERN_KERNEL(void, fill_random_integers, Stream stream, RandomKey key, int64_t low, uint64_t count, View y);
+
 }  // namespace tern::kernels

@@ -70,6 +70,12 @@ TERN_HD inline Dual<F> erf(Dual<F> x) {
   return {erf(x.value), F(kTwoOverRootPi) * exp(-x.value * x.value) * x.tangent};
 }
 template <class F>
+TERN_HD inline Dual<F> erfinv(Dual<F> x) {
+  constexpr double kHalfRootPi = 0.88622692545275801365;
+  const F y = erfinv(x.value);
+  return {y, F(kHalfRootPi) * exp(y * y) * x.tangent};
+}
+template <class F>
 TERN_HD inline Dual<F> exp2(Dual<F> x) {
   const F y = exp2(x.value);
   return {y, F(kLn2) * y * x.tangent};

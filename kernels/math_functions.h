@@ -16,10 +16,10 @@ namespace tern::kernels::math {
 TERN_HD inline float abs(float x) { return std::bit_cast<float>(std::bit_cast<uint32_t>(x) & 0x7fffffffu); }
 TERN_HD inline double abs(double x) { return std::fabs(x); }
 TERN_HD constexpr Integer abs(Integer x) { return select(x < Integer(0), -x, x); }
-/// -1, 0 or 1; NaN stays NaN.
+/// -1, 0 or 1; of NaN 0, as in PyTorch.
 template <class F>
 TERN_HD constexpr F sign(F x) {
-  return select(x > F(0), F(1), select(x < F(0), F(-1), select(x == F(0), F(0), x)));
+  return select(x > F(0), F(1), select(x < F(0), F(-1), F(0)));
 }
 
 TERN_HD inline float sqrt(float x) { return std::sqrt(x); }
@@ -82,6 +82,7 @@ TERN_HD inline float log(float x) { return ::logf(x); }
 TERN_HD inline float log1p(float x) { return ::log1pf(x); }
 TERN_HD inline float tanh(float x) { return ::tanhf(x); }
 TERN_HD inline float erf(float x) { return ::erff(x); }
+TERN_HD inline float erfinv(float x) { return ::erfinvf(x); }
 TERN_HD inline float exp2(float x) { return ::exp2f(x); }
 TERN_HD inline float log2(float x) { return ::log2f(x); }
 TERN_HD inline float log10(float x) { return ::log10f(x); }
@@ -257,6 +258,32 @@ TERN_HD inline float erf(float x) {
   return select(magnitude < 0.92f, inner, detail::copy_sign(1.0f - erfc, x));
 }
 
+/// Giles, "Approximating the erfinv function" (GPU Computing Gems, 2012), table 5.
+TERN_HD inline float erfinv(float x) {
+  const float w = -log((1.0f - x) * (1.0f + x));
+  const float c = w - 2.5f;
+  float center = 2.81022636e-08f;
+  center = center * c + 3.43273939e-07f;
+  center = center * c + -3.5233877e-06f;
+  center = center * c + -4.39150654e-06f;
+  center = center * c + 0.00021858087f;
+  center = center * c + -0.00125372503f;
+  center = center * c + -0.00417768164f;
+  center = center * c + 0.246640727f;
+  center = center * c + 1.50140941f;
+  const float t = sqrt(w) - 3.0f;
+  float tail = -0.000200214257f;
+  tail = tail * t + 0.000100950558f;
+  tail = tail * t + 0.00134934322f;
+  tail = tail * t + -0.00367342844f;
+  tail = tail * t + 0.00573950773f;
+  tail = tail * t + -0.0076224613f;
+  tail = tail * t + 0.00943887047f;
+  tail = tail * t + 1.00167406f;
+  tail = tail * t + 2.83297682f;
+  const float result = x * select(w < 5.0f, center, tail);
+  return select(abs(x) == 1.0f, detail::copy_sign(std::numeric_limits<float>::infinity(), x), result);
+}
 TERN_HD inline float sinh(float x) {
   constexpr float kHalfExp64 = 0x1.425982p+91f;  // for results that are finite where exp() is not
   const float magnitude = abs(x);
@@ -370,5 +397,21 @@ TERN_HD inline float atan2(float y, float x) {
   return select(isnan(x) | isnan(y), x + y, detail::copy_sign(angle, y));
 }
 #endif
+
+/// The float approximation, refined by Halley's method; near 1 from erfc, which keeps the digits.
+TERN_HD inline double erfinv(double x) {
+  const double magnitude = abs(x), rest = 1.0 - magnitude;
+  using Limits = std::numeric_limits<double>;
+  if (!(rest > 0.0)) return rest == 0.0 ? std::copysign(Limits::infinity(), x) : Limits::quiet_NaN();
+  const double log_rest = -std::log(rest);
+  double y = rest > 1e-6 ? static_cast<double>(erfinv(static_cast<float>(magnitude)))
+                         : std::sqrt(log_rest - 0.5 * std::log(3.14159265358979323846 * log_rest));
+  for (int i = 0; i < 3; ++i) {
+    const double error = magnitude < 0.5 ? std::erf(y) - magnitude : rest - std::erfc(y);
+    const double step = error / (1.12837916709551257390 * std::exp(-y * y));
+    y -= step / (1.0 + y * step);
+  }
+  return std::copysign(y, x);
+}
 
 }  // namespace tern::kernels::math

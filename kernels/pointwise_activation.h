@@ -161,20 +161,17 @@ struct Selu {
 struct Mish {
   static constexpr const char* name = "mish";
   static constexpr Saves saves = Saves::kInputs;
-  /// tanh(log(1 + e)) = e (e + 2) / (e (e + 2) + 2) with e = exp(x); 1 where that would overflow.
-  template <class F>
-  TERN_HD F of_softplus(F x) const {
-    const F e = math::exp(math::select(x > F(30), F(30), x)), product = e * (e + F(2));
-    return product / (product + F(2));
-  }
+  /// With e = exp(x) and d = e (e + 2) + 2, tanh(softplus(x)) = e (e + 2) / d. Above 20 that is 1 in every type, and d^2
+  /// would overflow.
   template <class F>
   TERN_HD F forward(F x) const {
-    return x * of_softplus(x);
+    const F e = math::exp(math::select(x > F(20), F(20), x)), product = e * (e + F(2));
+    return x * (product / (product + F(2)));
   }
   template <class F>
   TERN_HD F derivative(F x) const {
-    const F t = of_softplus(x);
-    return t + x * (F(1) - t * t) * math::sigmoid(x);
+    const F e = math::exp(math::select(x > F(20), F(20), x)), d = e * (e + F(2)) + F(2), x4 = F(4) * x;
+    return e * (x4 + F(4) + e * (x4 + F(6) + e * (F(4) + e))) / (d * d);
   }
 };
 

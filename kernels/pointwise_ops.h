@@ -22,11 +22,11 @@
 namespace tern::kernels {
 
 using BuiltinOps =
-    TypeList<Neg, Abs, Exp, Expm1, Exp2, Log, Log1p, Log2, Log10, Sqrt, Rsqrt, Square, Reciprocal, Erf, Sign, Floor,
-             Ceil, Trunc, Round, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Sigmoid, Relu,
-             LeakyRelu, Gelu, GeluTanh, Silu, Softplus, LogSigmoid, Elu, Selu, Mish, HardSigmoid, HardSwish, Softsign,
-             Softshrink, Hardshrink, PowScalar, AddScalar, MulScalar, Clamp, LogicalNot, IsNan, IsFinite, Add, Sub, Mul,
-             Div, Maximum, Minimum, Pow, Remainder, Fmod, Atan2, PRelu, Equal, NotEqual, Less, LessEqual, Greater,
-             GreaterEqual, LogicalAnd, LogicalOr, LogicalXor, Where, Lerp, Addcmul>;
+    TypeList<Neg, Abs, Exp, Expm1, Exp2, Log, Log1p, Log2, Log10, Sqrt, Rsqrt, Square, Reciprocal, Erf, Erfinv, Sign,
+             Floor, Ceil, Trunc, Round, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Sigmoid,
+             Relu, LeakyRelu, Gelu, GeluTanh, Silu, Softplus, LogSigmoid, Elu, Selu, Mish, HardSigmoid, HardSwish,
+             Softsign, Softshrink, Hardshrink, PowScalar, AddScalar, MulScalar, Clamp, Hardtanh, LogicalNot, IsNan,
+             IsFinite, Add, Sub, Mul, Div, Maximum, Minimum, Pow, Remainder, Fmod, Atan2, PRelu, Equal, NotEqual, Less,
+             LessEqual, Greater, GreaterEqual, LogicalAnd, LogicalOr, LogicalXor, Where, Lerp, Addcmul>;
 
 }  // namespace tern::kernels

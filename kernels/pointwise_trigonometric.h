@@ -149,7 +149,7 @@ struct Acosh {
   }
   template <class F>
   TERN_HD F derivative(F x) const {
-    return math::rsqrt((x - F(1)) * (x + F(1)));
+    return math::rsqrt((x - F(1)) * (x + F(1)) + F(0));  // + 0: -0 would give -infinity
   }
 };
 

@@ -153,6 +153,20 @@ struct Erf {
   }
 };
 
+/// Infinite at 1 and -1, NaN beyond.
+struct Erfinv {
+  static constexpr const char* name = "erfinv";
+  static constexpr Saves saves = Saves::kOutput;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return math::erfinv(x);
+  }
+  template <class F>
+  TERN_HD F derivative(F y) const {
+    return F(0.88622692545275801365) * math::exp(y * y);  // sqrt(pi) / 2
+  }
+};
+
 struct Exp2 {
   static constexpr const char* name = "exp2";
   static constexpr Saves saves = Saves::kOutput;
@@ -326,6 +340,15 @@ struct Clamp {
   template <class F>
   TERN_HD F derivative(F x) const {
     return math::select((x >= F(low)) & (x <= F(high)), F(1), F(0));
+  }
+};
+
+/// Clamp whose derivative at the bounds is 0, as in PyTorch.
+struct Hardtanh : Clamp {
+  static constexpr const char* name = "hardtanh";
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return math::select((x > F(low)) & (x < F(high)), F(1), F(0));
   }
 };
 

@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "tern/kernels/types.h"
+#include "tern/kernels/random.h"
 
 namespace tern::kernels {
 
@@ -40,6 +40,17 @@ TERN_HD inline void sin_cos_turns(float u, float* sine, float* cosine) {
   const float first = quadrant & 1 ? c : s, second = quadrant & 1 ? s : c;
   *sine = quadrant & 2 ? -first : first;
   *cosine = (quadrant + 1) & 2 ? -second : second;
+}
+
+/// low + an integer in [0, count) from two of the words: see fill_random_integers in copy.h.
+TERN_HD inline int64_t random_integer(const Philox4& words, int pair, int64_t low, uint64_t count) {
+  const uint64_t bits = uint64_t{words.word[2 * pair + 1]} << 32 | words.word[2 * pair];
+#ifdef __CUDA_ARCH__
+  const uint64_t number = __umul64hi(bits, count);
+#else
+  const uint64_t number = static_cast<uint64_t>((static_cast<unsigned __int128>(bits) * count) >> 64);
+#endif
+  return static_cast<int64_t>(static_cast<uint64_t>(low) + number);
 }
 
 }  // namespace tern::kernels

@@ -5,13 +5,24 @@
 
 namespace tern::kernels {
 
-/// kSumOfSquares: sum of x * x. kAll and kAny give bool.
-enum class Reduction : uint8_t { kSum, kMean, kMax, kMin, kProduct, kSumOfSquares, kAll, kAny };
+enum class Reduction : uint8_t {
+  kSum,
+  kMean,
+  kMax,
+  kMin,
+  kProduct,
+  kSumOfSquares,
+  kAll,  // these give bool
+  kAny,
+  kSumOfMagnitudes,  // these take floats
+  kDeviations,       // the sum of the squared differences from the mean
+  kLogSumExp         // log(sum(exp(x))), without overflow
+};
 
 /// Reduces x over the dimensions whose bit is set in `dims`. y has x's number of dimensions, with size 1 where reduced.
 /// 16-bit and fp32 accumulate in fp32 by pairwise blocks, fp64 in fp64, integers and bool in int64 (kSum, kProduct).
-/// Any strides. Empty x: sum 0, product 1, mean NaN, all true, any false; the caller must reject max and min.
-/// max and min are NaN when any element is NaN.
+/// Any strides. Empty x: sums 0, product 1, mean NaN, log of the sum -inf, all true, any false; the caller must reject
+/// max and min, which are NaN when any element is NaN.
 /// `workspace` is aligned to 16 bytes and may be null where reduce_workspace returns 0.
 TERN_KERNEL(void, reduce, Stream stream, Reduction reduction, ConstView x, uint32_t dims, void* workspace, View y);
 /// Bytes of workspace for reduce with the same views.

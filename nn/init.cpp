@@ -1,4 +1,5 @@
 #include "tern/nn/init.h"
+#include "tern/core/ops/random.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,32 +25,6 @@ void fill_normal(Tensor& target, Generator& generator, double mean, double std) 
   values.mul_(std);
   values.add_(mean);
   target.copy_(values);
-}
-
-/// x with erf(x) = y for |y| < 1: Winitzki's approximation, refined by Halley's method.
-double inverse_erf(double y) {
-  constexpr double kA = 0.147;
-  const double log_term = std::log1p(-y * y);
-  const double half = 2 / (std::numbers::pi * kA) + log_term / 2;
-  double x = std::copysign(std::sqrt(std::sqrt(half * half - log_term / kA) - half), y);
-  for (int i = 0; i < 3; ++i) {
-    const double step = (std::erf(x) - y) / (2 * std::numbers::inv_sqrtpi * std::exp(-x * x));
-    x -= step / (1 + x * step);
-  }
-  return x;
-}
-
-double normal_cdf(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
-
-void fill_truncated_normal(Tensor& target, Generator& generator, double mean, double std, double low, double high) {
-  const double first = normal_cdf((low - mean) / std), last = normal_cdf((high - mean) / std);
-  std::vector<float> values = rand(target.shape(), generator).to_vector<float>();
-  for (float& value : values) {
-    const double u = value + 0x1p-25;  // the centre of rand's interval: never 0 or 1
-    const double z = std::numbers::sqrt2 * inverse_erf(2 * (first + u * (last - first)) - 1);
-    value = static_cast<float>(std::clamp(mean + std * z, low, high));
-  }
-  target.copy_(from_vector(values, target.shape()).to(target.device()));
 }
 
 /// Makes the rows of a [rows, cols] matrix orthonormal, rows <= cols. Gram-Schmidt with two passes per row keeps full
@@ -135,12 +110,10 @@ Initializer normal(double mean, double std) {
 }
 
 Initializer truncated_normal(double mean, double std, double low, double high) {
-  TERN_CHECK(std::isfinite(mean) && std > 0 && std::isfinite(std) && low < high,
-             "nn::init::truncated_normal: needs a finite mean, std > 0 and low < high, got mean ", mean, ", std ", std,
-             ", low ", low, ", high ", high);
-  TERN_CHECK(mean > low - 6 * std && mean < high + 6 * std, "nn::init::truncated_normal: [", low, ", ", high,
-             "] is more than 6 std from the mean ", mean, ", where no values can be drawn");
-  return [=](Tensor& target, Generator& generator) { fill_truncated_normal(target, generator, mean, std, low, high); };
+  detail::check_truncated_normal(mean, std, low, high);
+  return [=](Tensor& target, Generator& generator) {
+    target.copy_(tern::truncated_normal(target.shape(), generator, mean, std, low, high).to(target.device()));
+  };
 }
 
 Fans fans(const Shape& shape) {

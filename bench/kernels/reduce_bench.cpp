@@ -12,7 +12,7 @@ using kernels::Reduction;
 Shape matrix() { return {scaled(device().is_cuda() ? 16384 : 4096), scaled(device().is_cuda() ? 3072 : 1024)}; }
 double bytes_of(DType dtype) { return static_cast<double>(matrix().numel() * size_of(dtype)); }
 
-void add_reduction(const char* name, Reduction reduction, uint32_t dims, DType dtype) {
+void add_reduction(const std::string& name, Reduction reduction, uint32_t dims, DType dtype) {
   const Shape result{dims & 1 ? 1 : matrix()[0], dims & 2 ? 1 : matrix()[1]};
   add(name_of_row("reduce", name, dtype), {.bytes = bytes_of(dtype), .dtype = dtype}, [=]() -> Call {
     const Buffer x(dtype, matrix()), y(dtype, result);
@@ -45,6 +45,11 @@ const Rows rows([] {
   }
   add_reduction("sum_of_all", Reduction::kSum, 3, float32);
   add_reduction("max_of_rows", Reduction::kMax, 2, float32);
+  for (const uint32_t dims : {1u, 2u}) {
+    const std::string of = dims == 1 ? "_of_columns" : "_of_rows";
+    add_reduction("deviations" + of, Reduction::kDeviations, dims, float32);
+    add_reduction("log_sum_exp" + of, Reduction::kLogSumExp, dims, float32);
+  }
   add_arg_max();
 });
 

@@ -30,9 +30,9 @@ struct CastRow {
 /// not listed take their inputs as they are; mixed types are resolved by promotion (add, mul, where, cat...).
 const CastRow kCastTable[] = {
     {detail::CastPolicy::kLow, {"matmul", "linear", "attention"}},
-    {detail::CastPolicy::kFp32,
-     {"exp",  "expm1", "log",  "log1p", "log2", "log10",    "pow", "pow_scalar", "square", "reciprocal", "rsqrt",
-      "acos", "asin",  "cosh", "sinh",  "tan",  "softplus", "sum", "cumsum",     "norm",   "mse_loss"}},
+    {detail::CastPolicy::kFp32, {"exp",      "expm1",      "log",   "log1p",  "log2", "log10",    "pow",  "pow_scalar",
+                                 "square",   "reciprocal", "rsqrt", "acos",   "asin", "cosh",     "sinh", "tan",
+                                 "softplus", "sum",        "prod",  "cumsum", "norm", "nll_loss", "loss"}},
     {detail::CastPolicy::kWidest, {"addcmul", "atan2", "dropout_residual_layer_norm"}},
 };
 

@@ -54,13 +54,19 @@ Tensor cosh(const Tensor& x) { return pointwise(op::Cosh{}, x); }
 Tensor asinh(const Tensor& x) { return pointwise(op::Asinh{}, x); }
 Tensor acosh(const Tensor& x) { return pointwise(op::Acosh{}, x); }
 Tensor atanh(const Tensor& x) { return pointwise(op::Atanh{}, x); }
-Tensor relu6(const Tensor& x) { return clamp(x, 0, 6); }
+Tensor relu6(const Tensor& x) { return hardtanh(x, 0, 6); }
 Tensor elu(const Tensor& x, double alpha) { return pointwise(op::Elu{alpha}, x); }
 Tensor selu(const Tensor& x) { return pointwise(op::Selu{}, x); }
 Tensor mish(const Tensor& x) { return pointwise(op::Mish{}, x); }
 Tensor logsigmoid(const Tensor& x) { return pointwise(op::LogSigmoid{}, x); }
 Tensor softsign(const Tensor& x) { return pointwise(op::Softsign{}, x); }
-Tensor hardtanh(const Tensor& x, double low, double high) { return clamp(x, low, high); }
+Tensor hardtanh(const Tensor& x, double low, double high) {
+  TERN_CHECK(low <= high, "hardtanh: low must not be above high, got ", low, " and ", high);
+  op::Hardtanh hardtanh;
+  hardtanh.low = low;
+  hardtanh.high = high;
+  return pointwise(hardtanh, x);
+}
 Tensor hardsigmoid(const Tensor& x) { return pointwise(op::HardSigmoid{}, x); }
 Tensor hardswish(const Tensor& x) { return pointwise(op::HardSwish{}, x); }
 Tensor isinf(const Tensor& x) { return eq(abs(x), std::numeric_limits<double>::infinity()); }
@@ -93,6 +99,7 @@ Tensor sigmoid(const Tensor& x) { return pointwise(op::Sigmoid{}, x); }
 Tensor tanh(const Tensor& x) { return pointwise(op::Tanh{}, x); }
 Tensor sin(const Tensor& x) { return pointwise(op::Sin{}, x); }
 Tensor cos(const Tensor& x) { return pointwise(op::Cos{}, x); }
+Tensor erfinv(const Tensor& x) { return pointwise(op::Erfinv{}, x); }
 Tensor erf(const Tensor& x) { return pointwise(op::Erf{}, x); }
 Tensor floor(const Tensor& x) { return pointwise(op::Floor{}, x); }
 Tensor relu(const Tensor& x) { return pointwise(op::Relu{}, x); }
@@ -146,40 +153,50 @@ Tensor for_scalar(const Tensor& a, double value) {
 Tensor add(const Tensor& a, double b) { return pointwise(op::AddScalar{b}, for_scalar(a, b)); }
 Tensor sub(const Tensor& a, double b) { return pointwise(op::AddScalar{-b}, for_scalar(a, b)); }
 Tensor mul(const Tensor& a, double b) { return pointwise(op::MulScalar{b}, for_scalar(a, b)); }
-Tensor div(const Tensor& a, double b) {
-  const Tensor x = is_floating(a.dtype()) ? a : a.to(float32);
-  // 16 bits would round the divisor; a 0-dimensional one does not widen the result.
-  const DType dtype = x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
-  return pointwise(op::Div{}, x, full({}, b, {dtype, x.device()}));
-}
 
 namespace {
-/// A scalar as a 0-dimensional tensor of its own kind, as wide as a's computation needs: it changes a's dtype only when
-/// it is not of a's kind of number.
+/// A scalar as a 0-dimensional tensor of its own kind, as wide as a's computation needs (16 bits would round it): it
+/// changes the dtype of a tensor with dimensions only when it is not of its kind of number.
 Tensor scalar_beside(const Tensor& a, double value) {
   const bool whole = value == std::floor(value) && std::abs(value) <= 0x1p62;
   DType dtype = whole ? DType::kInt64 : DType::kFloat32;
   if (is_floating(a.dtype())) dtype = a.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
   return full({}, value, {dtype, a.device()});
 }
+
+/// The result of an op of tensors that promote to `dtype` and of a scalar that is wider.
+Tensor without_scalar_width(const Tensor& result, DType dtype) {
+  return is_low_precision(dtype) && result.dtype() == DType::kFloat32 ? result.to(dtype) : result;
+}
 }  // namespace
 
-Tensor remainder(const Tensor& a, double b) { return remainder(a, scalar_beside(a, b)); }
-Tensor fmod(const Tensor& a, double b) { return fmod(a, scalar_beside(a, b)); }
+Tensor div(const Tensor& a, double b) {
+  return without_scalar_width(div(is_floating(a.dtype()) ? a : a.to(float32), scalar_beside(a, b)), a.dtype());
+}
+Tensor remainder(const Tensor& a, double b) {
+  return without_scalar_width(remainder(a, scalar_beside(a, b)), a.dtype());
+}
+Tensor fmod(const Tensor& a, double b) { return without_scalar_width(fmod(a, scalar_beside(a, b)), a.dtype()); }
 Tensor eq(const Tensor& a, double b) { return eq(a, scalar_beside(a, b)); }
 Tensor ne(const Tensor& a, double b) { return ne(a, scalar_beside(a, b)); }
 Tensor lt(const Tensor& a, double b) { return lt(a, scalar_beside(a, b)); }
 Tensor le(const Tensor& a, double b) { return le(a, scalar_beside(a, b)); }
 Tensor gt(const Tensor& a, double b) { return gt(a, scalar_beside(a, b)); }
 Tensor ge(const Tensor& a, double b) { return ge(a, scalar_beside(a, b)); }
-Tensor where(const Tensor& condition, const Tensor& a, double b) { return where(condition, a, scalar_beside(a, b)); }
-Tensor where(const Tensor& condition, double a, const Tensor& b) { return where(condition, scalar_beside(b, a), b); }
+Tensor where(const Tensor& condition, const Tensor& a, double b) {
+  return without_scalar_width(where(condition, a, scalar_beside(a, b)), a.dtype());
+}
+Tensor where(const Tensor& condition, double a, const Tensor& b) {
+  return without_scalar_width(where(condition, scalar_beside(b, a), b), b.dtype());
+}
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   TERN_CHECK(mask.dtype() == DType::kBool, "masked_fill: the mask must be bool, got ", mask.dtype());
   return where(mask, full({}, value, {x.dtype(), x.device()}), x);
 }
 Tensor lerp(const Tensor& a, const Tensor& b, const Tensor& weight) { return pointwise(op::Lerp{}, a, b, weight); }
-Tensor lerp(const Tensor& a, const Tensor& b, double weight) { return lerp(a, b, scalar_beside(a, weight)); }
+Tensor lerp(const Tensor& a, const Tensor& b, double weight) {
+  return without_scalar_width(lerp(a, b, scalar_beside(a, weight)), promote(a, b));
+}
 
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b) {
   TERN_CHECK(condition.dtype() == DType::kBool, "where: the condition must be bool, got ", condition.dtype());

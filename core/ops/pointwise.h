@@ -25,7 +25,8 @@ Tensor square(const Tensor& x);
 Tensor reciprocal(const Tensor& x);
 Tensor pow(const Tensor& x, double exponent);
 Tensor erf(const Tensor& x);
-/// -1, 0 or 1.
+Tensor erfinv(const Tensor& x);
+/// -1, 0 or 1; of NaN 0.
 Tensor sign(const Tensor& x);
 Tensor floor(const Tensor& x);
 Tensor ceil(const Tensor& x);

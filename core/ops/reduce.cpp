@@ -1,46 +1,20 @@
 #include "tern/core/ops/reduce.h"
 
 #include "tern/core/autograd/autocast.h"
+#include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/indexing.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/reduction.h"
 #include "tern/core/ops/workspace.h"
-#include "tern/kernels/reduce.h"
 
 namespace tern {
 namespace {
 
+using detail::dimension_bits;
+using detail::reduced_shape;
+using detail::run_reduction;
 using kernels::Reduction;
-
-/// Bits of the dimensions to reduce; all when `dims` is empty.
-uint32_t dimension_bits(const char* op, const Tensor& x, const std::vector<int>& dims) {
-  if (dims.empty()) return (1u << x.dim()) - 1;
-  uint32_t bits = 0;
-  for (int d : dims) {
-    const uint32_t bit = 1u << x.shape().wrap(d);
-    TERN_CHECK(!(bits & bit), op, ": dimension ", d, " is repeated");
-    bits |= bit;
-  }
-  return bits;
-}
-
-Shape reduced_shape(const Shape& shape, uint32_t bits, bool keepdim) {
-  std::vector<int64_t> sizes;
-  for (int d = 0; d < shape.dims(); ++d) {
-    if (!(bits >> d & 1))
-      sizes.push_back(shape[d]);
-    else if (keepdim)
-      sizes.push_back(1);
-  }
-  return Shape(sizes);
-}
-
-Tensor run_reduction(Reduction reduction, const Tensor& x, uint32_t bits, bool keepdim, DType dtype) {
-  const Tensor y = empty(reduced_shape(x.shape(), bits, true), {dtype, x.device()});
-  const kernels::Stream stream = current_stream(x.device());
-  const Workspace workspace(x.device(), [&] { return kernels::reduce_workspace(stream, x.view(), bits, y.view()); });
-  kernels::reduce(stream, reduction, x.view(), bits, workspace.data(), y.view());
-  return keepdim ? y : y.reshape(reduced_shape(x.shape(), bits, false));
-}
 
 struct Sum final : Function<Sum> {
   static constexpr const char* kName = "sum";
@@ -57,28 +31,6 @@ struct Sum final : Function<Sum> {
   Grads backward(const Tensor& dy) override {
     const Tensor scaled = scale_ == 1 ? dy : mul(dy, scale_);
     return {scaled.reshape(kept_).expand(shape_)};
-  }
-};
-
-/// The gradient is x / y, and 0 (a subgradient) where y is 0; higher derivatives are 0 there as well.
-struct Norm final : Function<Norm> {
-  static constexpr const char* kName = "norm";
-  static constexpr bool kTwiceDifferentiable = true;
-  Saved x_;
-  SavedOutput y_;
-  Shape kept_;
-  Tensor forward(const Tensor& x, uint32_t bits, bool keepdim) {
-    kept_ = reduced_shape(x.shape(), bits, true);
-    const Tensor y = sqrt(run_reduction(Reduction::kSum, square(x), bits, keepdim, x.dtype()));
-    x_ = x;
-    y_ = y;
-    return y;
-  }
-  Grads backward(const Tensor& dy) override {
-    const Tensor y = y_.get().reshape(kept_), is_zero = eq(y, zeros_like(y.detach()));
-    const Tensor one = ones({}, y.options()), zero = zeros({}, y.options());
-    // Divides by 1 where the result is not used: 0 / 0 would give NaN in a second derivative.
-    return {mul(x_.get(), where(is_zero, zero, div(dy.reshape(kept_), where(is_zero, one, y))))};
   }
 };
 
@@ -117,6 +69,46 @@ Tensor extreme(const char* name, const Tensor& x, const std::vector<int>& dims, 
   return Extreme::apply(x, bits, keepdim, largest);
 }
 
+/// The gradient by an element is the product of the others: result / x unless there are zeros.
+struct Product final : Function<Product> {
+  static constexpr const char* kName = "prod";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved x_;
+  uint32_t bits_ = 0;
+  Shape kept_;
+  Tensor forward(const Tensor& x, uint32_t bits, bool keepdim) {
+    bits_ = bits;
+    kept_ = reduced_shape(x.shape(), bits, true);
+    x_ = x;
+    return run_reduction(Reduction::kProduct, x, bits, keepdim, is_floating(x.dtype()) ? x.dtype() : DType::kInt64);
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor x = x_.get(), dy_kept = dy.reshape(kept_);
+    if (grad_enabled()) return grad({by_multiplications(x)}, {x}, {.gradients = {dy_kept}, .create_graph = true});
+    const auto reduced = [&](Reduction reduction, const Tensor& of) {
+      return run_reduction(reduction, of, bits_, true, of.dtype());
+    };
+    const Tensor is_zero = x == 0.0, others = reduced(Reduction::kProduct, where(is_zero, 1.0, x));
+    const Tensor zeros = reduced(Reduction::kSum, is_zero.to(dy.dtype()));
+    const Tensor by_nonzero = where(zeros == 0.0, others, 0.0) / where(is_zero, 1.0, x);
+    return {dy_kept * where(is_zero, where(zeros == 1.0, others, 0.0), by_nonzero)};
+  }
+  /// The product as pairwise multiplications, whose derivatives are right at zeros too.
+  Tensor by_multiplications(const Tensor& x) const {
+    Tensor y = x;
+    for (int d = 0; d < x.dim(); ++d) {
+      if (!(bits_ >> d & 1)) continue;
+      if (y.size(d) == 0) return ones(kept_, x.options()) + sum(y);
+      while (y.size(d) > 1) {
+        const int64_t half = y.size(d) / 2;
+        const Tensor pairs = y.slice(d, 0, half) * y.slice(d, half, 2 * half);
+        y = y.size(d) % 2 == 0 ? pairs : cat({pairs, y.slice(d, 2 * half)}, d);
+      }
+    }
+    return y;
+  }
+};
+
 Tensor arg_extreme(const char* name, const Tensor& x, int dim, bool keepdim, bool largest) {
   const int i = x.shape().wrap(dim);
   TERN_CHECK(x.shape()[i] > 0, name, ": dimension ", dim, " of ", x.shape(), " is empty");
@@ -150,19 +142,17 @@ Tensor min(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 Tensor argmax(const Tensor& x, int dim, bool keepdim) { return arg_extreme("argmax", x, dim, keepdim, true); }
 Tensor argmin(const Tensor& x, int dim, bool keepdim) { return arg_extreme("argmin", x, dim, keepdim, false); }
 
-Tensor norm(const Tensor& x) { return norm(x, {}); }
-Tensor norm(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
-  if (!is_floating(x.dtype())) return sqrt(sum(square(x), dims, keepdim));
-  Tensor input = x;
-  detail::autocast_inputs("norm", {&input});
-  return Norm::apply(input, dimension_bits("norm", input, dims), keepdim);
+Tensor prod(const Tensor& input, const std::vector<int>& dims, bool keepdim) {
+  Tensor x = input;
+  detail::autocast_inputs("prod", {&x});
+  return Product::apply(x, dimension_bits("prod", x, dims), keepdim);
 }
 
-Tensor all(const Tensor& x) {
-  return run_reduction(Reduction::kAll, x, dimension_bits("all", x, {}), false, DType::kBool);
+Tensor all(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  return run_reduction(Reduction::kAll, x, dimension_bits("all", x, dims), keepdim, DType::kBool);
 }
-Tensor any(const Tensor& x) {
-  return run_reduction(Reduction::kAny, x, dimension_bits("any", x, {}), false, DType::kBool);
+Tensor any(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  return run_reduction(Reduction::kAny, x, dimension_bits("any", x, dims), keepdim, DType::kBool);
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {

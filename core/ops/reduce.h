@@ -16,11 +16,11 @@ Tensor min(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = fa
 /// Index of the first largest (smallest) element along dim; int64.
 Tensor argmax(const Tensor& x, int dim = -1, bool keepdim = false);
 Tensor argmin(const Tensor& x, int dim = -1, bool keepdim = false);
-/// Euclidean norm of all elements or over dimensions. The gradient at norm 0 is 0, as in PyTorch. Twice differentiable.
-Tensor norm(const Tensor& x);
-Tensor norm(const Tensor& x, const std::vector<int>& dims, bool keepdim = false);
-Tensor all(const Tensor& x);
-Tensor any(const Tensor& x);
+/// Integers give int64, which wraps around. Twice differentiable, also at zeros.
+Tensor prod(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
+/// Every number except 0 is true, NaN too; of an empty set all is true, any false.
+Tensor all(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
+Tensor any(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 /// Sums x over the dimensions in which `shape` was broadcast to x's shape.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 /// True when every element is finite (waits for the device).

@@ -5,26 +5,23 @@
 
 using namespace tern;
 
-// x * tanh(softplus(x)) (Misra, arXiv:1908.08681).
-struct Mish {
-  static constexpr const char* name = "mish";
+// x + sin(a x)^2 / a (Ziyin et al., arXiv:2006.08195).
+struct Snake {
+  static constexpr const char* name = "snake";
   static constexpr auto saves = kernels::Saves::kInputs;  // what derivative() takes
+  double a = 1;
   template <class F>
   TERN_HD F forward(F x) const {
-    return x * kernels::math::tanh(softplus(x));
+    const F sine = kernels::math::sin(F(a) * x);
+    return x + sine * sine / F(a);
   }
   template <class F>
   TERN_HD F derivative(F x) const {
-    const F t = kernels::math::tanh(softplus(x));
-    return t + x * (F(1) - t * t) * kernels::math::sigmoid(x);
-  }
-  template <class F>
-  TERN_HD static F softplus(F x) {  // log(1 + exp(x)) without overflow for large x
-    return kernels::math::max(x, F(0)) + kernels::math::log1p(kernels::math::exp(-kernels::math::abs(x)));
+    return F(1) + kernels::math::sin(F(2 * a) * x);
   }
 };
 
-Tensor mish(const Tensor& x) { return pointwise(Mish{}, x); }
+Tensor snake(const Tensor& x, double a = 1) { return pointwise(Snake{a}, x); }
 
 // y = x / sqrt(|x|^2 + eps), row by row.
 struct RowNormalize final : Function<RowNormalize> {
@@ -49,12 +46,12 @@ int main() {
   Generator generator(1);
   const Tensor x = randn({3, 5}, generator, {.dtype = float64, .requires_grad = true});
 
-  // Against finite differences in fp64; an error names the element. Mish also by its second derivative.
-  gradcheck([](const std::vector<Tensor>& in) { return mish(in[0]); }, {x}, {.second = true});
+  // Against finite differences in fp64; an error names the element. Snake also by its second derivative.
+  gradcheck([](const std::vector<Tensor>& in) { return snake(in[0], 1.5); }, {x}, {.second = true});
   gradcheck([](const std::vector<Tensor>& in) { return row_normalize(in[0]); }, {x});
 
   const Tensor low = x.detach().to(bfloat16);  // the same struct in another dtype
-  std::printf("mish in bf16 gives %s\n", mish(low).describe().c_str());
+  std::printf("snake in bf16 gives %s\n", snake(low).describe().c_str());
 
   sum(square(row_normalize(x))).backward();  // rows of length 1 whatever x is: no gradient
   const double largest = max(abs(x.grad())).item<double>();

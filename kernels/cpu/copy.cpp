@@ -254,6 +254,19 @@ void fill_uniform(Stream, RandomKey key, double low, double high, View y) {
   });
 }
 
+void fill_random_integers(Stream, RandomKey key, int64_t low, uint64_t count, View y) {
+  const uint64_t draw = philox_key(key);
+  dispatch_any(y.dtype, [&]<class T>() {
+    parallel_for((y.numel() + 1) / 2, kBlock / 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Philox4 words = philox(draw, static_cast<uint64_t>(i) >> 32, 0, static_cast<uint32_t>(i));
+        for (int k = 0; k < 2 && 2 * i + k < y.numel(); ++k)
+          y.as<Stored<T>>()[2 * i + k] = convert<int64_t, T>(random_integer(words, k, low, count));
+      }
+    });
+  });
+}
+
 void fill_normal(Stream, RandomKey key, double mean, double standard_deviation, View y) {
   dispatch_float(y.dtype, [&]<class T>() {
     using F = ComputeType<T>;

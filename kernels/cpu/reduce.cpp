@@ -3,8 +3,8 @@
 
 #include "tern/kernels/reduce.h"
 
+#include "tern/kernels/cpu/reduce_ops.h"
 #include "tern/kernels/cpu/tile.h"
-#include "tern/kernels/cpu/vector.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
@@ -14,12 +14,8 @@ constexpr int64_t kTile = 1024;     // elements in a staging buffer
 constexpr int64_t kRun = 4096;      // maximum number of elements combined in the compute type
 constexpr int64_t kBlock = 32768;   // elements per parallel block
 constexpr int64_t kMaxParts = 256;  // maximum number of parts of one long row
-constexpr int64_t kColumns = 1024;  // columns reduced together
-constexpr int64_t kRowBlock = 128;  // rows added in the compute type before conversion to fp64
+constexpr int64_t kRowBlock = 128;  // a multiple of every op's kRows
 constexpr int64_t kMaxSplits = 32;  // maximum number of parts of tall columns
-
-template <class F>
-using Wide = std::conditional_t<std::is_same_v<F, float>, double, F>;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -82,16 +78,17 @@ struct Sink {
 
 /// Combines elements [begin, end) of the reduced dimensions, in order, for the result at x offset `base`.
 template <class Op, class F>
-Wide<F> reduce_range(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t begin, int64_t end) {
+typename Op::template State<F> reduce_range(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t begin,
+                                            int64_t end) {
   alignas(64) F tile[kTile];
   const int64_t inner = reduced.inner(), stride = reduced.inner_stride(0);
   const int64_t run = x.is_direct(stride) ? kRun : kTile;
-  Wide<F> total = Op::template identity<Wide<F>>();
+  auto total = Op::template none<F>();
   for (int64_t i = begin; i < end;) {
     const int64_t row = i / inner, column = i % inner;
     const int64_t n = std::min({run, inner - column, end - i});
     const int64_t offset = base + reduced.row_offset(0, row) + column * stride;
-    total = Op::combine(total, static_cast<Wide<F>>(reduce_contiguous<Op>(x.load(offset, stride, n, tile), n)));
+    total = Op::join(total, Op::of(x.load(offset, stride, n, tile), n));
     i += n;
   }
   return total;
@@ -105,58 +102,44 @@ void reduce_inner(const Source<F>& x, const Split& split, const Sink& sink) {
     return split.kept.row_offset(operand, result / inner) + result % inner * split.kept.inner_stride(operand);
   };
   if (results >= 64 || length < 2 * kBlock) {
-    return parallel_for(results, std::max<int64_t>(1, kBlock / std::max<int64_t>(length, 1)),
-                        [&](int64_t b, int64_t e) {
-                          for (int64_t r = b; r < e; ++r)
-                            sink.store(offset_of(1, r), reduce_range<Op>(x, split.reduced, offset_of(0, r), 0, length));
-                        });
+    return parallel_for(
+        results, std::max<int64_t>(1, kBlock / std::max<int64_t>(length, 1)), [&](int64_t b, int64_t e) {
+          for (int64_t r = b; r < e; ++r)
+            sink.store(offset_of(1, r), Op::result(reduce_range<Op>(x, split.reduced, offset_of(0, r), 0, length)));
+        });
   }
   const int64_t part = std::max(kBlock, ceil_div(ceil_div(length, kMaxParts), kRun) * kRun);
   for (int64_t r = 0; r < results; ++r) {
-    Wide<F> parts[kMaxParts];
+    typename Op::template State<F> parts[kMaxParts];
     parallel_for(length, part, [&](int64_t b, int64_t e) {
       parts[b / part] = reduce_range<Op>(x, split.reduced, offset_of(0, r), b, e);
     });
-    Wide<F> total = Op::template identity<Wide<F>>();
-    for (int64_t p = 0; p < ceil_div(length, part); ++p) total = Op::combine(total, parts[p]);
-    sink.store(offset_of(1, r), total);
+    auto total = Op::template none<F>();
+    for (int64_t p = 0; p < ceil_div(length, part); ++p) total = Op::join(total, parts[p]);
+    sink.store(offset_of(1, r), Op::result(total));
   }
 }
 
 /// totals[c] = the combination of rows [begin, end) of the reduced dimensions; `columns` columns from x offset `base`.
 template <class Op, class F>
 void reduce_rows(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t stride, int64_t columns,
-                 int64_t begin, int64_t end, Wide<F>* totals) {
-  constexpr int kRowsAtOnce = 4;  // rows per pass over the sums
-  alignas(64) F tiles[kRowsAtOnce][kColumns];
-  alignas(64) F sums[kColumns];
+                 int64_t begin, int64_t end, typename Op::template State<F>* totals) {
   const int64_t inner = reduced.inner(), inner_stride = reduced.inner_stride(0);
   const auto load_row = [&](int64_t row, F* tile) {
     const int64_t offset =
         reduced.dims == 1 ? row * inner_stride : reduced.row_offset(0, row / inner) + row % inner * inner_stride;
     return x.load(base + offset, stride, columns, tile);
   };
-  std::fill_n(totals, columns, Op::template identity<Wide<F>>());
-  for (int64_t block = begin; block < end; block += kRowBlock) {
-    std::fill_n(sums, columns, Op::template identity<F>());
-    const int64_t stop = std::min(end, block + kRowBlock);
-    int64_t row = block;
-    for (; row + kRowsAtOnce <= stop; row += kRowsAtOnce) {
-      const F* rows[kRowsAtOnce];
-      for (int r = 0; r < kRowsAtOnce; ++r) rows[r] = load_row(row + r, tiles[r]);
-      combine_rows<Op>(sums, rows, columns);
-    }
-    for (; row < stop; ++row) {
-      const F* const single[] = {load_row(row, tiles[0])};
-      combine_rows<Op>(sums, single, columns);
-    }
-    for (int64_t c = 0; c < columns; ++c) totals[c] = Op::combine(totals[c], static_cast<Wide<F>>(sums[c]));
-  }
+  std::fill_n(totals, columns, Op::template none<F>());
+  for (int64_t block = begin; block < end; block += Op::kRows)
+    Op::template join_rows<F>(load_row, block, std::min(end, block + Op::kRows), columns, totals);
 }
 
-/// The dimension of x's smallest stride is kept: kColumns results together; tall columns in parts if there are few.
+/// The dimension of x's smallest stride is kept: many results together; tall columns in parts if there are few.
 template <class Op, class F>
 void reduce_outer(const Source<F>& x, const Split& split, const Sink& sink) {
+  using State = typename Op::template State<F>;
+  constexpr int64_t kColumns = Op::kColumns;
   const int64_t inner = split.kept.inner(), length = split.reduced.numel();
   const int64_t chunks = ceil_div(inner, kColumns), tasks = split.kept.numel() / inner * chunks;
   const int64_t x_stride = split.kept.inner_stride(0), y_stride = split.kept.inner_stride(1);
@@ -172,26 +155,26 @@ void reduce_outer(const Source<F>& x, const Split& split, const Sink& sink) {
   if (tasks >= 16 || length * width < 2 * kBlock) {
     return parallel_for(tasks, std::max<int64_t>(1, kBlock / std::max<int64_t>(length * width, 1)),
                         [&](int64_t b, int64_t e) {
-                          Wide<F> totals[kColumns];
+                          State totals[kColumns];
                           for (int64_t t = b; t < e; ++t) {
                             const Task task = task_at(t);
                             reduce_rows<Op>(x, split.reduced, task.x_offset, x_stride, task.columns, 0, length, totals);
                             for (int64_t c = 0; c < task.columns; ++c)
-                              sink.store(task.y_offset + c * y_stride, totals[c]);
+                              sink.store(task.y_offset + c * y_stride, Op::result(totals[c]));
                           }
                         });
   }
   const int64_t part = std::max({kRowBlock, ceil_div(ceil_div(length, kMaxSplits), kRowBlock) * kRowBlock});
   for (int64_t t = 0; t < tasks; ++t) {
-    Wide<F> parts[kMaxSplits][kColumns];
+    State parts[kMaxSplits][kColumns];
     const Task task = task_at(t);
     parallel_for(length, part, [&](int64_t b, int64_t e) {
       reduce_rows<Op>(x, split.reduced, task.x_offset, x_stride, task.columns, b, e, parts[b / part]);
     });
     for (int64_t c = 0; c < task.columns; ++c) {
-      Wide<F> total = Op::template identity<Wide<F>>();
-      for (int64_t p = 0; p < ceil_div(length, part); ++p) total = Op::combine(total, parts[p][c]);
-      sink.store(task.y_offset + c * y_stride, total);
+      State total = Op::template none<F>();
+      for (int64_t p = 0; p < ceil_div(length, part); ++p) total = Op::join(total, parts[p][c]);
+      sink.store(task.y_offset + c * y_stride, Op::result(total));
     }
   }
 }
@@ -267,25 +250,8 @@ void reduce(Stream, Reduction reduction, ConstView x, uint32_t dims, void*, View
   Sink sink{y};
   sink.mean = reduction == Reduction::kMean;
   sink.mean_of = split.reduced.numel();
-  dispatch_compute(x.dtype, [&]<class F>() {
-    switch (reduction) {
-      case Reduction::kSum:
-      case Reduction::kMean:
-        return reduce_with<Sum, F>(x, split, sink);
-      case Reduction::kMax:
-        return reduce_with<Largest, F>(x, split, sink);
-      case Reduction::kMin:
-        return reduce_with<Smallest, F>(x, split, sink);
-      case Reduction::kProduct:
-        return reduce_with<Product, F>(x, split, sink);
-      case Reduction::kSumOfSquares:
-        return reduce_with<SumOfSquares, F>(x, split, sink);
-      case Reduction::kAll:
-        return reduce_with<All, F>(x, split, sink);
-      case Reduction::kAny:
-        return reduce_with<Any, F>(x, split, sink);
-    }
-  });
+  dispatch_compute(
+      x.dtype, [&]<class F>() { with_op<F>(reduction, [&]<class Op>(Op) { reduce_with<Op, F>(x, split, sink); }); });
 }
 
 int64_t arg_extreme_workspace(Stream, ConstView, int, View) { return 0; }
@@ -328,7 +294,7 @@ void column_sum(Stream, ConstView x, bool accumulate, void*, View y) {
   split.reduced.append(rows, reduced_strides);
   Sink sink{y};
   sink.accumulate = accumulate;
-  dispatch_compute(x.dtype, [&]<class F>() { reduce_outer<Sum>(Source<F>{x.data, x.dtype}, split, sink); });
+  dispatch_compute(x.dtype, [&]<class F>() { reduce_outer<Numbers<Sum>>(Source<F>{x.data, x.dtype}, split, sink); });
 }
 
 namespace {

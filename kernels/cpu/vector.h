@@ -68,6 +68,12 @@ struct SumOfSquares : Sum {
     return Product::combine(x, x);
   }
 };
+struct SumOfMagnitudes : Sum {
+  template <class V>
+  static V map(V x) {
+    return x < V{} ? -x : x;
+  }
+};
 /// NaN in either operand gives NaN.
 struct Largest : Sum {
   template <class F>
@@ -118,25 +124,30 @@ struct Any : Largest {
 /// Bytes of accumulators: 32 floats, in the number of native vectors that hold them.
 inline constexpr int kLaneBytes = 128;
 
-/// Combines n contiguous values in 128 bytes of lanes, then the lanes pairwise: the same order on every CPU level.
-template <class Op, class F>
-F reduce_contiguous(const F* x, int64_t n) {
+/// Combines map(value) of n contiguous values in 128 bytes of lanes, then the lanes pairwise: the same order on every
+/// CPU level.
+template <class Op, class F, class Map>
+F reduce_contiguous(const F* x, int64_t n, const Map& map) {
   constexpr int kWidth = kVectorBytes / sizeof(F), kVectors = kLaneBytes / kVectorBytes, kLanes = kWidth * kVectors;
   F lanes[kLanes];
   int64_t i = 0;
   if (n >= kLanes) {
     Vector<F> sums[kVectors];
-    for (int v = 0; v < kVectors; ++v) sums[v] = Op::map(load_vector(x + v * kWidth));
+    for (int v = 0; v < kVectors; ++v) sums[v] = map(load_vector(x + v * kWidth));
     for (i = kLanes; i + kLanes <= n; i += kLanes)
-      for (int v = 0; v < kVectors; ++v) sums[v] = Op::combine(sums[v], Op::map(load_vector(x + i + v * kWidth)));
+      for (int v = 0; v < kVectors; ++v) sums[v] = Op::combine(sums[v], map(load_vector(x + i + v * kWidth)));
     for (int v = 0; v < kVectors; ++v) store_vector(lanes + v * kWidth, sums[v]);
   } else {
     for (int l = 0; l < kLanes; ++l) lanes[l] = Op::template identity<F>();
   }
-  for (int l = 0; i < n; ++i, ++l) lanes[l] = Op::combine(lanes[l], Op::map(x[i]));
+  for (int l = 0; i < n; ++i, ++l) lanes[l] = Op::combine(lanes[l], map(x[i]));
   for (int half = kLanes / 2; half > 0; half /= 2)
     for (int l = 0; l < half; ++l) lanes[l] = Op::combine(lanes[l], lanes[l + half]);
   return lanes[0];
+}
+template <class Op, class F>
+F reduce_contiguous(const F* x, int64_t n) {
+  return reduce_contiguous<Op>(x, n, [](auto value) { return Op::map(value); });
 }
 
 /// sums[c] = combine(sums[c], x[0][c], ..., x[kRows - 1][c]), in this order, for n columns.

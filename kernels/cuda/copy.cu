@@ -220,6 +220,18 @@ __global__ void __launch_bounds__(ew::kThreads) random_kernel(RandomKey key, T* 
   }
 }
 
+/// A thread computes the two elements of one Philox call.
+template <class T>
+__global__ void __launch_bounds__(ew::kThreads)
+    random_integers_kernel(RandomKey key, int64_t low, uint64_t range, Stored<T>* y, int64_t count) {
+  const int64_t pair = static_cast<int64_t>(blockIdx.x) * ew::kThreads + threadIdx.x;
+  const Philox4 words = philox(philox_key(key), static_cast<uint64_t>(pair) >> 32, 0, static_cast<uint32_t>(pair));
+#pragma unroll
+  for (int k = 0; k < 2; ++k)
+    if (2 * pair + k < count)
+      store_vector(y + 2 * pair + k, Vector<Stored<T>, 1>{{convert<int64_t, T>(random_integer(words, k, low, range))}});
+}
+
 template <class T, class Make>
 void fill_random(Stream stream, RandomKey key, View y, const Make& make) {
   const int64_t count = y.numel(), per_block = 4 * ew::kThreads;
@@ -258,6 +270,15 @@ void fill_uniform(Stream stream, RandomKey key, double low, double high, View y)
     using F = ComputeType<T>;
     fill_random<T>(stream, key, y,
                    UniformNumbers<F>{static_cast<F>(low), static_cast<F>(high - low), largest_below<T>(high)});
+  });
+}
+
+void fill_random_integers(Stream stream, RandomKey key, int64_t low, uint64_t range, View y) {
+  const int64_t count = y.numel(), per_block = 2 * ew::kThreads;
+  if (count == 0) return;
+  dispatch_any(y.dtype, [&]<class T>() {
+    launch(random_integers_kernel<T>, dim3(grid_blocks((count + per_block - 1) / per_block)), dim3(ew::kThreads), 0,
+           stream, key, low, range, y.as<Stored<T>>(), count);
   });
 }
 

@@ -6,8 +6,13 @@ namespace tern::kernels::cuda {
 
 int64_t reduce_workspace(Stream, ConstView x, uint32_t dims, View y) {
   if (y.numel() == 0) return 0;
+  const ReducePlan plan = plan_reduction(x, dims, y);
   return dispatch_any(x.dtype, [&]<class T>() -> int64_t {
-    return plan_reduction(x, dims, y).workspace_bytes(sizeof(Accumulator<T>));
+    using F = Accumulator<T>;
+    if constexpr (std::is_floating_point_v<F>)
+      return plan.workspace_bytes(sizeof(typename Deviations<F>::State));  // the largest state
+    else
+      return plan.workspace_bytes(sizeof(F));
   });
 }
 

@@ -4,142 +4,10 @@
 //
 // reduce_kernel has more than 60 lines: its loops and its fold work on the states that a thread has in registers.
 
-#include <limits>
-
+#include "tern/kernels/cuda/reduce_ops.h"
 #include "tern/kernels/cuda/reduce_plan.h"
-#include "tern/kernels/cuda/strided.h"
-#include "tern/kernels/reduce.h"
 
 namespace tern::kernels::cuda {
-
-// --- operations that combine values; sums and products of integers wrap ---
-
-struct Add {
-  static constexpr bool kSums = true;
-  template <class F>
-  __device__ static F identity() {
-    return F(0);
-  }
-  template <class F>
-  __device__ static F map(F x) {
-    return x;
-  }
-  template <class F>
-  __device__ static F combine(F a, F b) {
-    if constexpr (std::is_integral_v<F>)
-      return (math::Integer(a) + math::Integer(b)).value;
-    else
-      return a + b;
-  }
-};
-struct Multiply : Add {
-  static constexpr bool kSums = false;
-  template <class F>
-  __device__ static F identity() {
-    return F(1);
-  }
-  template <class F>
-  __device__ static F combine(F a, F b) {
-    if constexpr (std::is_integral_v<F>)
-      return (math::Integer(a) * math::Integer(b)).value;
-    else
-      return a * b;
-  }
-};
-struct AddSquares : Add {
-  template <class F>
-  __device__ static F map(F x) {
-    return Multiply::combine(x, x);
-  }
-};
-struct Largest : Add {
-  static constexpr bool kSums = false;
-  template <class F>
-  __device__ static F identity() {
-    using Limits = std::numeric_limits<F>;
-    return Limits::has_infinity ? -Limits::infinity() : Limits::lowest();
-  }
-  template <class F>
-  __device__ static F combine(F a, F b) {
-    return math::max(a, b);  // NaN in either operand gives NaN
-  }
-};
-struct Smallest : Add {
-  static constexpr bool kSums = false;
-  template <class F>
-  __device__ static F identity() {
-    using Limits = std::numeric_limits<F>;
-    return Limits::has_infinity ? Limits::infinity() : Limits::max();
-  }
-  template <class F>
-  __device__ static F combine(F a, F b) {
-    return math::min(a, b);
-  }
-};
-/// Logical and: every number except 0 is true, including NaN.
-struct All : Smallest {
-  template <class F>
-  __device__ static F identity() {
-    return F(1);
-  }
-  template <class F>
-  __device__ static F map(F x) {
-    return x != F(0) ? F(1) : F(0);
-  }
-};
-struct Any : Largest {
-  template <class F>
-  __device__ static F identity() {
-    return F(0);
-  }
-  template <class F>
-  __device__ static F map(F x) {
-    return All::map(x);
-  }
-};
-
-/// The type in which values are combined: float for 16-bit and fp32, int64 for integers and bool.
-template <class T>
-using Accumulator = std::conditional_t<std::is_integral_v<T>, int64_t, ComputeType<T>>;
-
-/// The destination of values.
-struct ValueSink {
-  void* data;
-  DType dtype;
-  bool mean;
-  int64_t count;  // elements per result
-
-  template <class F>
-  __device__ void store(int64_t offset, F value) const {
-    if (mean) {
-      store_as(offset, static_cast<double>(value) / static_cast<double>(count));
-    } else {
-      store_as(offset, value);
-    }
-  }
-  template <class F>
-  __device__ void store_as(int64_t offset, F value) const {
-    elementwise::with_storage<F>(
-        dtype, [&]<class T>() { store_one(static_cast<Stored<T>*>(data) + offset, convert<F, T>(value)); });
-  }
-};
-
-/// A reduction to values of type F by one of the operations above. State: the partial result of a thread, block or
-/// part.
-template <class Rule, class F>
-struct ValueReduction {
-  using Value = F;
-  using State = F;
-  using Sink = ValueSink;
-  /// Long sums are divided into runs, so that rounding errors do not accumulate.
-  static constexpr bool kRuns = std::is_floating_point_v<F> && Rule::kSums;
-
-  __device__ static State none() { return Rule::template identity<F>(); }
-  __device__ void take(State& state, F value, int64_t) const { state = Rule::combine(state, Rule::map(value)); }
-  __device__ void join(State& state, const State& other) const { state = Rule::combine(state, other); }
-};
-
-// --- the kernels ---
 
 /// Offset of the index-th element of the outer `dims` dimensions, in iteration order.
 __device__ inline int64_t offset_of(const Layout<2>& layout, const WideDivider* sizes, int operand, int64_t index,
@@ -177,14 +45,28 @@ __device__ void fold(const Op& op, State (&shared)[kStates][kReduceThreads], int
   }
 }
 
+/// A state in accesses of at most 16 bytes.
+template <class State>
+struct StateWords {
+  static constexpr int kWidth = sizeof(State) > 16 ? 4 : sizeof(State) / 4, kCount = sizeof(State) / (4 * kWidth);
+  Vector<uint32_t, kWidth> words[kCount];
+};
 template <class State>
 __device__ void store_state(State* to, const State& state) {
-  using Words = Vector<uint32_t, sizeof(State) / 4>;
-  store_vector(reinterpret_cast<uint32_t*>(to), std::bit_cast<Words>(state));
+  using Words = StateWords<State>;
+  const Words value = std::bit_cast<Words>(state);
+#pragma unroll
+  for (int i = 0; i < Words::kCount; ++i)
+    store_vector(reinterpret_cast<uint32_t*>(to) + i * Words::kWidth, value.words[i]);
 }
 template <class State>
 __device__ State load_state(const State* from) {
-  return std::bit_cast<State>(load_vector<sizeof(State) / 4>(reinterpret_cast<const uint32_t*>(from)));
+  using Words = StateWords<State>;
+  Words value;
+#pragma unroll
+  for (int i = 0; i < Words::kCount; ++i)
+    value.words[i] = load_vector<Words::kWidth>(reinterpret_cast<const uint32_t*>(from) + i * Words::kWidth);
+  return std::bit_cast<State>(value);
 }
 
 template <class T, ReduceAccess kAccess>
@@ -346,7 +228,8 @@ __global__ void __launch_bounds__(kReduceThreads)
   const int64_t result = static_cast<int64_t>(blockIdx.x) * (kReduceThreads / along) + thread / along;
   State total = op.none();
   if (result < plan.results) {
-#pragma unroll 4
+    constexpr int kAhead = Op::kRuns && sizeof(State) > 8 ? 1 : 4;  // more joins of deviations would spill registers
+#pragma unroll kAhead
     for (int64_t part = element; part < plan.parts; part += along)
       op.join(total, load_state(parts + result * plan.parts + part));
   }
@@ -385,26 +268,33 @@ void run_reduction(Stream stream, const ReducePlan& plan, const void* x, const O
 template <class T>
 void reduce_elements(Stream stream, Reduction reduction, const ReducePlan& plan, const void* x, void* workspace,
                      const ValueSink& sink) {
-  const auto run = [&]<class Rule>(Rule) {
-    using Op = ValueReduction<Rule, Accumulator<T>>;
-    run_reduction<Op, T>(stream, plan, x, Op(), workspace, sink);
-  };
+  using F = Accumulator<T>;
+  const auto run = [&]<class Op>(Op op) { run_reduction<Op, T>(stream, plan, x, op, workspace, {sink}); };
   switch (reduction) {
     case Reduction::kSum:
     case Reduction::kMean:
-      return run(Add());
+      return run(ValueReduction<Add, F>());
     case Reduction::kMax:
-      return run(Largest());
+      return run(ValueReduction<Largest, F>());
     case Reduction::kMin:
-      return run(Smallest());
+      return run(ValueReduction<Smallest, F>());
     case Reduction::kProduct:
-      return run(Multiply());
+      return run(ValueReduction<Multiply, F>());
     case Reduction::kSumOfSquares:
-      return run(AddSquares());
+      return run(ValueReduction<AddSquares, F>());
     case Reduction::kAll:
-      return run(All());
+      return run(ValueReduction<All, F>());
     case Reduction::kAny:
-      return run(Any());
+      return run(ValueReduction<Any, F>());
+    case Reduction::kSumOfMagnitudes:
+      if constexpr (std::is_floating_point_v<F>) return run(ValueReduction<AddMagnitudes, F>());
+      return;
+    case Reduction::kDeviations:
+      if constexpr (std::is_floating_point_v<F>) return run(Deviations<F>());
+      return;
+    case Reduction::kLogSumExp:
+      if constexpr (std::is_floating_point_v<F>) return run(LogSumExp<F>());
+      return;
   }
 }
 

@@ -128,9 +128,9 @@ TEST(Autocast, TheWholeTable) {
   using P = detail::CastPolicy;
   const std::vector<std::pair<P, std::vector<const char*>>> expected = {
       {P::kLow, {"matmul", "linear", "attention"}},
-      {P::kFp32,
-       {"exp",  "expm1", "log",  "log1p", "log2", "log10",    "pow", "pow_scalar", "square", "reciprocal", "rsqrt",
-        "acos", "asin",  "cosh", "sinh",  "tan",  "softplus", "sum", "cumsum",     "norm",   "mse_loss"}},
+      {P::kFp32, {"exp",      "expm1",      "log",   "log1p",  "log2", "log10",    "pow",  "pow_scalar",
+                  "square",   "reciprocal", "rsqrt", "acos",   "asin", "cosh",     "sinh", "tan",
+                  "softplus", "sum",        "prod",  "cumsum", "norm", "nll_loss", "loss"}},
       {P::kWidest, {"addcmul", "atan2", "dropout_residual_layer_norm"}},
       {P::kAsIs,
        {"add",       "sub",           "mul",       "div",    "maximum", "minimum", "where", "cat",        "lerp",
@@ -159,14 +159,30 @@ TEST(Autocast, ResultsByTheTable) {
       EXPECT_EQ(as_is[i](h).dtype(), low) << i;
       EXPECT_EQ(as_is[i](f).dtype(), float32) << i;
     }
-    expect_dtype(float32, {pow(h, h), pow(h, 2.0), sum(h), sum(h, {0}), mse_loss(h, h), mse_loss(h, f), 1.0 / h,
-                           add(h, f), mul(f, h), maximum(h, f), where(gt(h, h), h, f), cat({h, f}), stack({f, h}),
-                           dropout_residual_layer_norm(h, f, {}, {}, 1e-5), softmax(f),
-                           cross_entropy(h, zeros({6}, {.dtype = int64}))});
-    expect_dtype(low, {matmul(f, f.t()), matmul(h, f.t()), linear(f, f), linear(f, f, rand({6}, g)),
+    expect_dtype(
+        float32,
+        {pow(h, h), pow(h, 2.0), sum(h), sum(h, {0}), prod(h, {0}), mse_loss(h, h), mse_loss(h, f), l1_loss(h, f),
+         kl_div(h, h), 1.0 / h, add(h, f), mul(f, h), maximum(h, f), where(gt(h, h), h, f), cat({h, f}), stack({f, h}),
+         dropout_residual_layer_norm(h, f, {}, {}, 1e-5), softmax(f), cross_entropy(h, zeros({6}, {.dtype = int64}))});
+    expect_dtype(low, {matmul(f, f.t()),
+                       matmul(h, f.t()),
+                       linear(f, f),
+                       linear(f, f, rand({6}, g)),
                        attention(f.reshape({6, 1, 8}), h.reshape({6, 1, 8}), f.reshape({6, 1, 8}), layout, layout),
-                       mean(h), add(h, h), mul(h, h), mul(h, 3.0), div(h, 3.0), maximum(h, h), cat({h, h}), softmax(h),
-                       log_softmax(h), layer_norm(h, rand({8}, g), {}), layer_norm(h, {}, {}), dropout(h, {.p = 0.5}),
+                       mean(h),
+                       var(h),
+                       logsumexp(h, {1}),
+                       add(h, h),
+                       mul(h, h),
+                       mul(h, 3.0),
+                       div(h, 3.0),
+                       maximum(h, h),
+                       cat({h, h}),
+                       softmax(h),
+                       log_softmax(h),
+                       layer_norm(h, rand({8}, g), {}),
+                       layer_norm(h, {}, {}),
+                       dropout(h, {.p = 0.5}),
                        mul(h, full({}, 2))});  // a number as a tensor does not widen, as in PyTorch
   }
 }

@@ -211,7 +211,18 @@ inline void reduction_and_index_calls(const AddCall& op) {
   op("max", [](Inputs& in) { return max(in.any(), dims(in), in.one_in(2)); });
   op("argmin", [](Inputs& in) { return argmin(in.any(), in.dim(), in.one_in(2)); });
   op("norm", [](Inputs& in) { return norm(in.any()); });
-  op("all", [](Inputs& in) { return all(in.any()); });
+  op("vector_norm", [](Inputs& in) {
+    constexpr double kOrders[] = {0, 0.5, 1, 2, 3, INFINITY, -INFINITY, -1, NAN};
+    return vector_norm(in.any(), kOrders[in.below(9)], dims(in), in.one_in(2));
+  });
+  op("normalize", [](Inputs& in) { return normalize(in.any(), in.one_in(2) ? 1 : 2, in.dim()); });
+  op("cosine_similarity", [](Inputs& in) { return cosine_similarity(in.like({4, 6}), in.like({4, 6}), in.dim()); });
+  op("var", [](Inputs& in) { return var(in.any(), dims(in), in.one_in(2) ? 1 : 0.5, in.one_in(2)); });
+  op("std", [](Inputs& in) { return tern::std(in.any(), dims(in), in.one_in(2) ? 1 : 0, in.one_in(2)); });
+  op("logsumexp", [](Inputs& in) { return logsumexp(in.any(), dims(in), in.one_in(2)); });
+  op("prod", [](Inputs& in) { return prod(in.any(), dims(in), in.one_in(2)); });
+  op("all", [](Inputs& in) { return all(in.any(), dims(in), in.one_in(2)); });
+  op("any", [](Inputs& in) { return any(in.any(), dims(in), in.one_in(2)); });
   op("sum_to", [](Inputs& in) { return sum_to(in.any(), in.any().shape()); });
   op("embedding", [](Inputs& in) {
     return embedding(in.like({3, 17}), in.like({4, 3}, int64), in.one_in(4) ? in.below(5) : -1);
@@ -227,6 +238,36 @@ inline void reduction_and_index_calls(const AddCall& op) {
   op("cumsum", [](Inputs& in) { return cumsum(in.any(), in.dim()); });
   op("nonzero", [](Inputs& in) { return nonzero(in.any()); });
   op("masked_select", [](Inputs& in) { return masked_select(in.any(), in.like({4, 6}, boolean)); });
+}
+inline void loss_calls(const AddCall& op) {
+  using Loss = Tensor (*)(const Tensor&, const Tensor&, LossReduction);
+  constexpr Loss kLosses[] = {
+      mse_loss,
+      l1_loss,
+      soft_margin_loss,
+      [](auto& x, auto& y, auto r) { return smooth_l1_loss(x, y, 0.7, r); },
+      [](auto& x, auto& y, auto r) { return huber_loss(x, y, 0.7, r); },
+      [](auto& x, auto& y, auto r) { return kl_div(x, y, {.reduction = r}); },
+      [](auto& x, auto& y, auto r) { return poisson_nll_loss(x, y, {.full = true, .reduction = r}); },
+      [](auto& x, auto& y, auto r) { return binary_cross_entropy_with_logits(x, y, {.reduction = r}); },
+      [](auto& x, auto& y, auto r) { return binary_cross_entropy(x, y, {.reduction = r}); },
+      [](auto& x, auto& y, auto r) { return sigmoid_focal_loss(x, y, {.reduction = r}); },
+      [](auto& x, auto& y, auto r) { return hinge_embedding_loss(x, y, {.margin = 1, .reduction = r}); },
+  };
+  for (const Loss loss : kLosses)
+    op("loss", [=](Inputs& in) {
+      return loss(in.like({5, 3}), in.like({5, 3}), static_cast<LossReduction>(in.below(3)));
+    });
+  op("gaussian_nll_loss", [](Inputs& in) {
+    return gaussian_nll_loss(in.like({5, 3}), in.like({5, 3}), 1.0 + square(in.like({5, 1})));
+  });
+  op("cosine_embedding_loss", [](Inputs& in) {
+    return cosine_embedding_loss(in.like({5, 3}), in.like({5, 3}), in.like({5}));
+  });
+  op("margin_ranking_loss", [](Inputs& in) { return margin_ranking_loss(in.like({5}), in.like({5}), in.like({5})); });
+  op("triplet_margin_loss", [](Inputs& in) {
+    return triplet_margin_loss(in.like({5, 3}), in.like({5, 3}), in.like({5, 3}), {.swap = in.one_in(2)});
+  });
 }
 inline void layer_calls(const AddCall& op) {
   op("matmul", [](Inputs& in) {
@@ -249,7 +290,14 @@ inline void layer_calls(const AddCall& op) {
         in.like({5, 3}), in.like({5}, int64),
         {.label_smoothing = in.one_in(3) ? 0.1 : 0, .row_weights = in.one_in(4) ? in.like({5}) : Tensor()});
   });
-  op("mse_loss", [](Inputs& in) { return mse_loss(in.like({5, 3}), in.like({5, 3})); });
+  op("cross_entropy of dimensions", [](Inputs& in) {
+    const Shape targets = in.one_in(2) ? Shape{2, 4} : Shape{2, 3, 4};
+    return cross_entropy(in.like({2, 3, 4}), in.like(targets, in.one_in(2) ? int64 : float32),
+                         {.weight = in.like_or_none({3}), .label_smoothing = in.one_in(2) ? 0.1 : 0});
+  });
+  op("nll_loss", [](Inputs& in) {
+    return nll_loss(in.like({5, 3}), in.like({5}, int64), {.weight = in.like_or_none({3})});
+  });
   op("attention", [](Inputs& in) {
     return attention(in.like({4, 2, 8}), in.like({4, 2, 8}), in.like({4, 2, 8}), layout(in), layout(in),
                      attention_options(in));
@@ -302,6 +350,7 @@ inline const Calls& calls() {
     const AddCall add_call = [&](const char* name, const Call& call) { all.emplace_back(name, call); };
     pointwise_calls(add_call);
     reduction_and_index_calls(add_call);
+    loss_calls(add_call);
     layer_calls(add_call);
     view_calls(add_call);
     return all;

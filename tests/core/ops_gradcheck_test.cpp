@@ -50,24 +50,43 @@ TEST_F(OpsGradcheck, Unary) {
     Tensor (*op)(const Tensor&);
     double low, high;
   };
-  for (const Case& c : std::vector<Case>{{"neg", neg, -2, 2},           {"abs", abs, -2, 2},
-                                         {"exp", exp, -2, 2},           {"expm1", expm1, -2, 2},
-                                         {"log", log, 0.3, 3},          {"log1p", log1p, -0.5, 3},
-                                         {"sqrt", sqrt, 0.3, 3},        {"rsqrt", rsqrt, 0.3, 3},
-                                         {"square", square, -2, 2},     {"reciprocal", reciprocal, 0.4, 2},
-                                         {"sigmoid", sigmoid, -4, 4},   {"tanh", tanh, -2, 2},
-                                         {"sin", sin, -3, 3},           {"cos", cos, -3, 3},
-                                         {"erf", erf, -2, 2},           {"relu", relu, -2, 2},
-                                         {"gelu", gelu, -3, 3},         {"gelu_tanh", gelu_tanh, -3, 3},
-                                         {"silu", silu, -3, 3},         {"softplus", softplus, -3, 3},
-                                         {"exp2", exp2, -2, 2},         {"log2", log2, 0.3, 3},
-                                         {"log10", log10, 0.3, 3},      {"tan", tan, -1.2, 1.2},
-                                         {"asin", asin, -0.9, 0.9},     {"acos", acos, -0.9, 0.9},
-                                         {"atan", atan, -3, 3},         {"sinh", sinh, -2, 2},
-                                         {"cosh", cosh, -2, 2},         {"asinh", asinh, -3, 3},
-                                         {"acosh", acosh, 1.2, 3},      {"atanh", atanh, -0.9, 0.9},
-                                         {"selu", selu, -3, 3},         {"mish", mish, -3, 3},
-                                         {"softsign", softsign, -3, 3}, {"logsigmoid", logsigmoid, -3, 3}})
+  for (const Case& c : std::vector<Case>{{"neg", neg, -2, 2},
+                                         {"abs", abs, -2, 2},
+                                         {"exp", exp, -2, 2},
+                                         {"expm1", expm1, -2, 2},
+                                         {"log", log, 0.3, 3},
+                                         {"log1p", log1p, -0.5, 3},
+                                         {"sqrt", sqrt, 0.3, 3},
+                                         {"rsqrt", rsqrt, 0.3, 3},
+                                         {"square", square, -2, 2},
+                                         {"reciprocal", reciprocal, 0.4, 2},
+                                         {"sigmoid", sigmoid, -4, 4},
+                                         {"tanh", tanh, -2, 2},
+                                         {"sin", sin, -3, 3},
+                                         {"cos", cos, -3, 3},
+                                         {"erf", erf, -2, 2},
+                                         {"erfinv", erfinv, -0.8, 0.8},
+                                         {"relu", relu, -2, 2},
+                                         {"gelu", gelu, -3, 3},
+                                         {"gelu_tanh", gelu_tanh, -3, 3},
+                                         {"silu", silu, -3, 3},
+                                         {"softplus", softplus, -3, 3},
+                                         {"exp2", exp2, -2, 2},
+                                         {"log2", log2, 0.3, 3},
+                                         {"log10", log10, 0.3, 3},
+                                         {"tan", tan, -1.2, 1.2},
+                                         {"asin", asin, -0.9, 0.9},
+                                         {"acos", acos, -0.9, 0.9},
+                                         {"atan", atan, -3, 3},
+                                         {"sinh", sinh, -2, 2},
+                                         {"cosh", cosh, -2, 2},
+                                         {"asinh", asinh, -3, 3},
+                                         {"acosh", acosh, 1.2, 3},
+                                         {"atanh", atanh, -0.9, 0.9},
+                                         {"selu", selu, -3, 3},
+                                         {"mish", mish, -3, 3},
+                                         {"softsign", softsign, -3, 3},
+                                         {"logsigmoid", logsigmoid, -3, 3}})
     check(c.name, c.low, c.high, [&](const Tensors& in) { return c.op(in[0]); });
   check("leaky_relu", -2, 2, [](const Tensors& in) { return leaky_relu(in[0], 0.1); });
   check("pow", 0.3, 2, [](const Tensors& in) { return pow(in[0], 2.5); });
@@ -128,7 +147,23 @@ TEST_F(OpsGradcheck, Reductions) {
       expect_derivatives([&](const Tensors& in) { return square(mean(in[0].permute({2, 0, 1}), dims, keepdim)); }, {x});
       expect_derivatives([&](const Tensors& in) { return square(max(in[0], dims, keepdim)); }, {apart});
       expect_derivatives([&](const Tensors& in) { return square(min(in[0], dims, keepdim)); }, {apart});
+      expect_derivatives([&](const Tensors& in) { return square(var(in[0], dims, 0.5, keepdim)); }, {x});
+      expect_derivatives([&](const Tensors& in) { return square(tern::std(in[0], dims, 0, keepdim)); }, {apart});
+      expect_derivatives([&](const Tensors& in) { return square(logsumexp(in[0], dims, keepdim)); }, {x});
+      for (const double order : {0.5, 1.0, 3.0, -2.0, double{INFINITY}, -double{INFINITY}})
+        expect_derivatives([&](const Tensors& in) { return vector_norm(in[0], order, dims, keepdim); }, {apart});
+      for (const int64_t zeros : {0, 1, 2, 9}) {  // of the 30 elements
+        const Tensor with_zeros = normal({3, 2, 5});
+        for (int64_t i = 0; i < zeros; ++i) with_zeros.data<double>()[i * 7 % 30] = 0;
+        expect_derivatives([&](const Tensors& in) { return prod(in[0], dims, keepdim); }, {with_zeros});
+      }
     }
+  for (const double order : {1.0, 2.0, 3.5})
+    expect_derivatives([&](const Tensors& in) { return normalize(in[0].t(), order); }, {between(-2, 2, {5, 3})});
+  expect_derivatives([](const Tensors& in) { return cosine_similarity(in[0], in[1], 0); },
+                     {normal({3, 2}), normal({3, 1})});
+  expect_derivatives([](const Tensors& in) { return pairwise_distance(in[0], in[1], 1.5); },
+                     {normal({3, 2}), normal({2})});
   expect_derivatives([](const Tensors& in) { return square(sum_to(in[0], {3, 1})); }, {normal({2, 3, 4})});
   // Equal extremes share the gradient.
   const Tensor ties = tensor({2, 1, 2}, {.requires_grad = true});

@@ -1,5 +1,7 @@
 // Random numbers: Philox's published results, generators, masks, and independence of layout, threads and CPU level.
 
+#include <algorithm>
+
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/core/moments.h"
 #include "tern/tests/support/levels.h"
@@ -48,6 +50,47 @@ TEST(Generator, IsTwoIntegers) {
   a.set_seed(a.seed() + 1);
   EXPECT_EQ(copy.offset(), 0u);
   EXPECT_NE(rand({5}, a).to_vector<double>(), second.to_vector<double>());
+}
+
+TEST(Distributions, IntegersPermutationsAndCoins) {
+  Generator g = fresh_generator();
+  std::vector<int64_t> counts(7, 0);
+  for (const int64_t v : randint(-3, 4, {70'000}, g).to_vector<int64_t>()) ++counts.at(static_cast<size_t>(v + 3));
+  for (const int64_t count : counts) EXPECT_NEAR(count, 10'000, 6 * 93);  // sqrt(70000 * 6 / 49) = 93
+  const std::vector<int64_t> whole = randint(INT64_MIN, INT64_MAX, {1000}, g).to_vector<int64_t>();
+  EXPECT_NEAR(std::count_if(whole.begin(), whole.end(), [](int64_t v) { return v < 0; }), 500, 6 * 16);
+  EXPECT_EQ(randint(5, 6, {2, 0, 3}, g, {.dtype = uint8}).shape(), (Shape{2, 0, 3}));
+  expect_error([&] { randint(2, 2, {1}, g); }, {"randint: low must be below high, got 2 and 2"});
+
+  std::vector<int64_t> firsts(5, 0);
+  for (int i = 0; i < 5000; ++i) ++firsts.at(randperm(5, g).to_vector<int64_t>()[0]);
+  for (const int64_t count : firsts) EXPECT_NEAR(count, 1000, 6 * 28.3);
+  std::vector<int64_t> order = randperm(1001, g).to_vector<int64_t>();
+  EXPECT_FALSE(std::is_sorted(order.begin(), order.end()));
+  std::sort(order.begin(), order.end());
+  expect_equal(from_vector(order, {1001}), arange(0, 1001));
+
+  const Tensor p = tensor({0, 0.25, 1, -1, 2, NAN}, {.dtype = float32}).expand({40'000, 6});
+  const std::vector<double> shares = mean(bernoulli(p, g), {0}).to_vector<double>();
+  EXPECT_NEAR(shares[1], 0.25, 6 * 0.0022);
+  EXPECT_EQ((std::vector{shares[0], shares[2], shares[3], shares[4], shares[5]}), (std::vector<double>{0, 1, 0, 1, 0}));
+}
+
+TEST(Distributions, NormalsWithMeansAndBounds) {
+  Generator g = fresh_generator();
+  const Tensor centre = tensor({-10, 0, 100}), width = tensor({1, 0, 5}).unsqueeze(1).expand({3, 3});
+  const Tensor x = normal(centre.expand({20'000, 3, 3}), width, g);
+  const std::vector<double> means = mean(x, {0}).flatten().to_vector<double>();
+  const std::vector<double> stds = tern::std(x, {0}).flatten().to_vector<double>();
+  for (size_t i = 0; i < 9; ++i) {
+    const double expected = i / 3 == 0 ? 1 : i / 3 == 1 ? 0 : 5;
+    EXPECT_NEAR(means[i], i % 3 == 0 ? -10 : i % 3 == 1 ? 0 : 100, 6 * expected * 0.0071 + 1e-4);
+    EXPECT_NEAR(stds[i], expected, 6 * expected * 0.0051 + 1e-4);
+  }
+  EXPECT_NEAR(mean(normal(3, 2, {40'000}, g)).item<double>(), 3, 6 * 0.01);
+  const Tensor bounded = truncated_normal({40'000}, g, 1, 2, 0, 2);
+  EXPECT_TRUE(all(logical_and(bounded >= 0.0, bounded <= 2.0)).item<bool>());
+  EXPECT_NEAR(tern::std(bounded).item<double>(), 0.5678, 6 * 0.0025);  // of the normal distribution within half a std
 }
 
 TEST(Distributions, HaveTheirMoments) {

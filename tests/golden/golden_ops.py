@@ -27,7 +27,8 @@ class Cases:
             out = function(**leaves, **constants)
             if d_out is None:
                 d_out = torch.randn(out.shape)
-            (out * d_out.to(dtype)).sum().backward()
+            if differentiable:
+                (out * d_out.to(dtype)).sum().backward()
             found = {"out": out.detach()} | {f"d_{key}": leaves[key].grad for key in differentiable}
             if dtype == torch.float64:
                 results = found
@@ -41,10 +42,14 @@ class Cases:
 
 
 def relative_error(value, reference, all_results):
-    """The project's rule: norms per tensor, and no tensor counts as smaller than 1e-3 of all together."""
-    total = math.sqrt(sum(float(tensor.double().pow(2).sum()) for tensor in all_results.values()))
-    scale = max(float(reference.norm()), 1e-3 * total, 1e-300)
-    return float((value.double() - reference).norm()) / scale
+    """The project's rule: norms per tensor, and no tensor counts as smaller than 1e-3 of all together. Elements that are
+    not finite count as 0: tests compare them exactly."""
+    def finite(tensor):
+        return torch.where(reference.isfinite() & value.isfinite(), tensor.double(), 0.0)
+
+    total = math.sqrt(sum(float(tensor.double().nan_to_num(0, 0, 0).pow(2).sum()) for tensor in all_results.values()))
+    scale = max(float(finite(reference).norm()), 1e-3 * total, 1e-300)
+    return float((finite(value) - finite(reference)).norm()) / scale
 
 
 def attention_cases():

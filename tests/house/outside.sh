@@ -21,7 +21,7 @@ programs_run() {  # FOLDER
   expect "the program with custom ops runs" runs env -C "$scratch" "$1/custom_op"
   expect "its ops are right" has "$said" "the gradient vanishes: yes"
   expect "the program with benchmarks runs" runs "$1/benchmark" --seconds 0
-  expect "it has the row of the op" has "$said" "mish/backward"
+  expect "it has the row of the op" has "$said" "snake/backward"
 }
 
 installed() {

@@ -267,6 +267,24 @@ TEST_P(Copy, UniformIsTheDocumentedFunctionAndHasTheCpusBits) {
   });
 }
 
+TEST_P(Copy, RandomIntegersAreTheDocumentedFunction) {
+  const RandomKey key = key_with_base(random(), 3);
+  for (DType dtype : kAllTypes)
+    for (const uint64_t count : {uint64_t{1}, uint64_t{2}, uint64_t{100}, uint64_t{1} << 50}) {
+      const int64_t low = dtype == uint8 || dtype == boolean ? 0 : -50;
+      if (count > 100 && size_of(dtype) < 8) continue;
+      Array y(dtype, {1 + static_cast<int64_t>(random() % 3000)});
+      run_kernel([&](Call& on) { fill_random_integers(on.stream(), on.key(key), low, count, on(y)); });
+      for (int64_t i = 0; i < y.numel(); ++i) {
+        const Philox4 words = philox(philox_key(key), 0, 0, static_cast<uint32_t>(i / 2));
+        const long double bits = words.word[i % 2 * 2 + 1] * 0x1p32L + words.word[i % 2 * 2];
+        const auto number = static_cast<int64_t>(std::floor(bits * static_cast<long double>(count) * 0x1p-64L));
+        ASSERT_EQ(y.at(i), round_to(dtype, static_cast<double>(low + number))) << name_of(dtype) << " " << i;
+      }
+      expect_gaps_untouched(y);
+    }
+}
+
 TEST_P(Copy, NormalIsTheDocumentedFunction) {
   const int64_t n = target().is_cpu() ? 99999 : 9999;
   for_each_run([&] {

@@ -4,7 +4,7 @@
 #include "tern/kernels/math.h"
 
 #include "tern/kernels/pointwise_tiles.h"
-#include "tern/tests/kernels/kernel_test.h"
+#include "tern/tests/kernels/contracts/pointwise.h"
 
 namespace tern::kernels {
 namespace {
@@ -83,6 +83,7 @@ TEST(Math, FloatFunctionsOverTheWholeRange) {
   check_accuracy<Trunc>(0, [](double x) { return std::trunc(x); });
   check_accuracy<Ceil>(0, [](double x) { return std::ceil(x); });
   check_accuracy<Sqrt>(0.5, [](double x) { return std::sqrt(x); });
+  check_accuracy<Erfinv>(4, inverse_erf);
   check_accuracy<Abs>(0, [](double x) { return std::fabs(x); });
   check_accuracy<Neg>(0, [](double x) { return -x; });
 }

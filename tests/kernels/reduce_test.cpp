@@ -14,7 +14,7 @@ TEST_P(Reduce, EveryReductionDTypeOrderAndDims) {
     for (Order order : kAllOrders) {
       const bool floating = is_floating(dtype);
       Array x = random_array(random, dtype, {3, 5, 37}, floating ? -1.3 : 0, floating ? 1.3 : 4, order);
-      for (Reduction r : kAllReductions)
+      for (Reduction r : reductions_of(dtype))
         for (uint32_t dims = 0; dims < 8; ++dims) {
           if (r == Reduction::kProduct && !is_floating(dtype) && dims != 2) continue;  // overflows
           if (takes_case(x.numel(), random)) check_reduce(r, x, dims, result_type(r, dtype), order);
@@ -28,7 +28,7 @@ TEST_P(Reduce, ShapesThatTakeEveryPath) {
   if (target().is_cpu()) cases.push_back({{130, 17000}, 1});
   for (const ReduceCase& c : cases)
     for (DType dtype : {float32, bfloat16, float64})
-      for (Reduction r : {Reduction::kSum, Reduction::kMax}) {
+      for (Reduction r : {Reduction::kSum, Reduction::kMax, Reduction::kDeviations, Reduction::kLogSumExp}) {
         Array x(dtype, c.shape, kOrders[random() % 3]);
         if (!takes_case(x.numel(), random)) continue;
         fill_with_random(x, random, -1, 1);
@@ -53,7 +53,7 @@ TEST_P(Reduce, VectorsOfEveryDType) {
   constexpr Order kOrders[] = {Order::kContiguous, Order::kContiguous, Order::kPitched, Order::kMisaligned};
   for (const ReduceCase& c : kVectorCases)
     for (DType dtype : kAllTypes)
-      for (Reduction r : kAllReductions) {
+      for (Reduction r : reductions_of(dtype)) {
         const bool product = r == Reduction::kProduct, large = c.shape[0] > 1000;
         if (large && r != Reduction::kSum && random() % 4 != 0) continue;
         Array x(dtype, c.shape, kOrders[random() % 4]);
@@ -89,6 +89,8 @@ TEST_P(Reduce, Empty) {
     };
     EXPECT_EQ(value(Reduction::kSum), 0);
     EXPECT_EQ(value(Reduction::kProduct), 1);
+    EXPECT_EQ(value(Reduction::kDeviations), 0);
+    EXPECT_EQ(value(Reduction::kLogSumExp), -INFINITY);
     EXPECT_TRUE(std::isnan(value(Reduction::kMean)));
     run_reduce(Reduction::kAll, x, 2, flags);
     EXPECT_EQ(flags.at(0), 1);
@@ -105,8 +107,8 @@ TEST_P(Reduce, NanAndInfinity) {
   for_each_run([&] {
     for (int64_t n : {5, 100, 5000, 40000, 100000})
       for (int64_t at : {int64_t{0}, n / 2, n - 1})
-        for (Reduction r : {Reduction::kMax, Reduction::kMin, Reduction::kSum}) {
-          if (!takes_case(n, random)) continue;
+        for (Reduction r : reductions_of(float32)) {
+          if (r == Reduction::kAll || r == Reduction::kAny || !takes_case(n, random)) continue;
           Array x(float32, {n, 1}), y(float32, {1, 1});
           for (int64_t i = 0; i < n; ++i) x.set(i, i % 3);
           x.set(at, NAN);
@@ -123,6 +125,26 @@ TEST_P(Reduce, NanAndInfinity) {
     EXPECT_TRUE(std::isnan(y.at(5)));
     EXPECT_TRUE(std::isnan(y.at(6)));
   });
+}
+
+/// Far from 0, and beyond the range of exp.
+TEST_P(Reduce, DeviationsAndLogSumExpOfLargeNumbers) {
+  for (const ReduceCase& c : std::vector<ReduceCase>{{{9001}, 1}, {{3, 5000}, 2}, {{700, 40}, 1}, {{5, 300, 6}, 5}}) {
+    Array far = random_array(random, float32, c.shape, 9999, 10001),
+          large = random_array(random, float32, c.shape, -900, 900);
+    check_reduce(Reduction::kDeviations, far, c.dims, float32);
+    check_reduce(Reduction::kLogSumExp, large, c.dims, float32);
+    for (int64_t i = 0; i < large.numel(); ++i)
+      if (i % 3 != 0) large.set(i, -INFINITY);
+    check_reduce(Reduction::kLogSumExp, large, c.dims, float32);
+    large.fill(-INFINITY);
+    Array y(float32, reduced_shape(c.shape, c.dims));
+    run_reduce(Reduction::kLogSumExp, large, c.dims, y);
+    for (const double v : y.values()) ASSERT_EQ(v, -INFINITY);
+    large.set(large.numel() / 2, INFINITY);
+    run_reduce(Reduction::kLogSumExp, large, c.dims, y);
+    EXPECT_EQ(y.at(target_of(c.shape, c.dims, large.numel() / 2)), INFINITY);
+  }
 }
 
 TEST_P(Reduce, ManyFloatsWithinOnePartInAMillion) {

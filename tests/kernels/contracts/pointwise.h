@@ -14,6 +14,14 @@ struct Case {
   double low = -2.5, high = 2.5;  // range of the inputs
 };
 
+inline double inverse_erf(double y) {
+  const double magnitude = std::fabs(y);
+  if (!(magnitude < 1)) return magnitude == 1 ? std::copysign(INFINITY, y) : NAN;
+  if (magnitude < 1e-4) return y * std::sqrt(M_PI) / 2 * (1 + M_PI / 12 * y * y);
+  long double low = 0, high = 7;
+  for (int i = 0; i < 64; ++i) (std::erf((low + high) / 2) < magnitude ? low : high) = (low + high) / 2;
+  return std::copysign(static_cast<double>(low), y);
+}
 inline double truth(bool b) { return b ? 1 : 0; }
 
 /// The definition of each op, with the default parameters of its struct unless make_op sets others.
@@ -54,6 +62,7 @@ inline const std::map<std::string, Case>& definitions() {
                                                         : 0; }}},
       {"hardshrink", {[](D x, D, D) { return std::fabs(x) > 0.6 ? x : 0; }}},
       {"erf", {[](D x, D, D) { return std::erf(x); }}},
+      {"erfinv", {[](D x, D, D) { return inverse_erf(x); }, -0.97, 0.97}},
       {"sin", {[](D x, D, D) { return std::sin(x); }}},
       {"cos", {[](D x, D, D) { return std::cos(x); }}},
       {"tan", {[](D x, D, D) { return std::tan(x); }, -1.2, 1.2}},
@@ -73,6 +82,7 @@ inline const std::map<std::string, Case>& definitions() {
       {"pow_scalar", {[](D x, D, D) { return std::pow(x, 2.7); }, 0.3, 3}},
       {"add_scalar", {[](D x, D, D) { return x + 3; }}},
       {"mul_scalar", {[](D x, D, D) { return x * -2; }}},
+      {"hardtanh", {[](D x, D, D) { return std::clamp(x, -1.0, 2.0); }}},
       {"clamp", {[](D x, D, D) { return x < -1  ? -1
                                         : x > 2 ? 2
                                                 : x; }}},
@@ -116,6 +126,8 @@ Op make_op() {
     return {-2};
   else if constexpr (std::is_same_v<Op, Clamp>)
     return {-1, 2};
+  else if constexpr (std::is_same_v<Op, Hardtanh>)
+    return {{-1, 2}};
   else if constexpr (std::is_same_v<Op, Elu>)
     return {0.7};
   else if constexpr (std::is_same_v<Op, Softshrink> || std::is_same_v<Op, Hardshrink>)

@@ -24,51 +24,75 @@ inline int64_t target_of(const Shape& shape, uint32_t dims, int64_t index) {
   return target;
 }
 
-inline double start_of(Reduction r) {
-  if (r == Reduction::kMax || r == Reduction::kMin) return r == Reduction::kMax ? -INFINITY : INFINITY;
-  return r == Reduction::kProduct || r == Reduction::kAll;
-}
-inline double combine(Reduction r, double a, double x) {
-  if (r == Reduction::kSum || r == Reduction::kMean) return a + x;
-  if (r == Reduction::kSumOfSquares) return a + x * x;
-  if (r == Reduction::kProduct) return a * x;
-  if (r == Reduction::kAll) return a != 0 && x != 0;
-  if (r == Reduction::kAny) return a != 0 || x != 0;
-  if (std::isnan(a) || std::isnan(x)) return NAN;
-  return r == Reduction::kMax ? std::max(a, x) : std::min(a, x);
+/// A value, and what rounding errors are relative to.
+struct Reduced {
+  double value, scale;
+};
+inline Reduced reduced(Reduction r, const std::vector<double>& x) {
+  const auto sum = [&](auto&& f) {
+    return std::accumulate(x.begin(), x.end(), 0.0, [&](double s, double v) { return s + f(v); });
+  };
+  const double n = static_cast<double>(x.size()), total = sum([](double v) { return v; });
+  const double magnitudes = sum([](double v) { return std::fabs(v); }), squares = sum([](double v) { return v * v; });
+  const auto is_nan = [](double v) { return std::isnan(v); };
+  switch (r) {
+    case Reduction::kSum:
+      return {total, magnitudes};
+    case Reduction::kMean:
+      return {total / n, magnitudes / n};
+    case Reduction::kMax:
+      return {std::any_of(x.begin(), x.end(), is_nan) ? NAN : *std::max_element(x.begin(), x.end()), 0};
+    case Reduction::kMin:
+      return {std::any_of(x.begin(), x.end(), is_nan) ? NAN : *std::min_element(x.begin(), x.end()), 0};
+    case Reduction::kProduct: {
+      const double product = std::accumulate(x.begin(), x.end(), 1.0, std::multiplies<>());
+      return {product, 10 * std::fabs(product)};
+    }
+    case Reduction::kSumOfSquares:
+      return {squares, squares};
+    case Reduction::kAll:
+      return {std::all_of(x.begin(), x.end(), [](double v) { return v != 0; }) ? 1.0 : 0.0, 0};
+    case Reduction::kAny:
+      return {std::any_of(x.begin(), x.end(), [](double v) { return v != 0; }) ? 1.0 : 0.0, 0};
+    case Reduction::kSumOfMagnitudes:
+      return {magnitudes, magnitudes};
+    case Reduction::kDeviations: {
+      const double mean = total / n;
+      // Each difference has the rounding error of its operands.
+      const double error = sum([&](double v) { return std::fabs(v - mean) * (std::fabs(v) + std::fabs(mean)); });
+      return {sum([&](double v) { return (v - mean) * (v - mean); }), error};
+    }
+    case Reduction::kLogSumExp: {
+      const double largest = *std::max_element(x.begin(), x.end());
+      return {largest + std::log(sum([&](double v) { return std::exp(v - largest); })), std::fabs(largest) + 3};
+    }
+  }
+  return {};
 }
 
 /// Expects that y is the reduction of x over dims. product_floor: an absolute error allowed for products.
 inline void expect_reduced(Reduction r, Array& x, uint32_t dims, Array& y, double product_floor = 0) {
   const DType out = y.dtype();
-  std::vector<double> expected(y.numel(), start_of(r)), magnitude(y.numel(), 0);
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    const int64_t t = target_of(x.shape(), dims, i);
-    expected[t] = combine(r, expected[t], x.at(i));
-    magnitude[t] += r == Reduction::kSumOfSquares ? x.at(i) * x.at(i) : std::fabs(x.at(i));
-  }
-  int64_t count = 1;
-  for (size_t d = 0; d < x.shape().size(); ++d) count *= dims >> d & 1 ? x.shape()[d] : 1;
+  std::vector<std::vector<double>> elements(y.numel());
+  for (int64_t i = 0; i < x.numel(); ++i) elements[target_of(x.shape(), dims, i)].push_back(x.at(i));
   const double unit = x.dtype() == float64 ? 1e-13 : is_floating(x.dtype()) ? 6e-7 : 0;
   for (int64_t i = 0; i < y.numel(); ++i) {
-    double scale = magnitude[i];
-    if (r == Reduction::kMean) {
-      expected[i] /= static_cast<double>(count);
-      scale /= static_cast<double>(count);
-    }
-    if (r == Reduction::kProduct) scale = 10 * std::fabs(expected[i]);
+    const Reduced expected = reduced(r, elements[i]);
     const double floor = r == Reduction::kProduct ? product_floor : 0;
     const bool exact = r == Reduction::kMax || r == Reduction::kMin || out == boolean;
-    ASSERT_TRUE(
-        near(y.at(i), round_to(out, expected[i]), exact ? 0 : 2 * epsilon_of(out), exact ? 0 : unit * scale + floor))
+    ASSERT_TRUE(near(y.at(i), round_to(out, expected.value), exact ? 0 : 2 * epsilon_of(out),
+                     exact ? 0 : unit * expected.scale + floor))
         << "reduction " << static_cast<int>(r) << " of " << name_of(x.dtype()) << " dims " << dims << " element " << i
-        << ": got " << y.at(i) << ", expected " << expected[i];
+        << ": got " << y.at(i) << ", expected " << expected.value;
   }
 }
 
-inline const std::vector<Reduction> kAllReductions = {Reduction::kSum, Reduction::kMean,    Reduction::kMax,
-                                                      Reduction::kMin, Reduction::kProduct, Reduction::kSumOfSquares,
-                                                      Reduction::kAll, Reduction::kAny};
+inline std::vector<Reduction> reductions_of(DType dtype) {
+  const Reduction last = is_floating(dtype) ? Reduction::kLogSumExp : Reduction::kAny;
+  std::vector<Reduction> all;
+  for (int r = 0; r <= static_cast<int>(last); ++r) all.push_back(static_cast<Reduction>(r));
+  return all;
+}
 
 inline DType result_type(Reduction r, DType x) {
   if (r == Reduction::kAll || r == Reduction::kAny) return boolean;

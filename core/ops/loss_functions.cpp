@@ -1,0 +1,172 @@
+// The losses that are made of element-wise ops and reductions.
+
+#include <cmath>
+#include <numbers>
+
+#include "tern/core/autograd/autocast.h"
+#include "tern/core/ops/loss.h"
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/reduce.h"
+#include "tern/core/ops/vector_norm.h"
+
+namespace tern {
+namespace {
+
+Tensor reduce_losses(const Tensor& losses, LossReduction reduction) {
+  if (reduction == LossReduction::kNone) return losses;
+  return reduction == LossReduction::kSum ? sum(losses) : mean(losses);
+}
+
+/// A loss's two inputs, in the type in which it is computed. Throws Error unless the first is floating and their shapes
+/// are equal.
+struct Pair {
+  Tensor x, target;
+};
+Pair checked_pair(const char* op, const Tensor& x, const Tensor& target) {
+  TERN_CHECK(is_floating(x.dtype()), op, ": expected a floating prediction, got ", x.describe());
+  TERN_CHECK(x.shape() == target.shape(), op, ": prediction is ", x.shape(), ", target ", target.shape());
+  Pair pair{x, is_floating(target.dtype()) ? target : target.to(x.dtype())};
+  detail::autocast_inputs("loss", {&pair.x, &pair.target});
+  return pair;
+}
+
+/// max(0, x).
+Tensor hinge(const Tensor& x) { return clamp(x, 0, INFINITY); }
+
+Tensor weighted(const Tensor& losses, const Tensor& weight) { return weight.defined() ? losses * weight : losses; }
+
+/// -(t log p + (1 - t) log(1 - p)) of p = sigmoid(x).
+Tensor logit_losses(const Tensor& x, const Tensor& target, const Tensor& pos_weight) {
+  const Tensor log_p = logsigmoid(x);
+  if (!pos_weight.defined()) return (1.0 - target) * x - log_p;
+  return (1.0 - target) * x - ((pos_weight - 1.0) * target + 1.0) * log_p;
+}
+
+}  // namespace
+
+Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& target, const BceOptions& options) {
+  TERN_CHECK(!autocast_enabled(probabilities.device()),
+             "binary_cross_entropy: unsafe in an autocast region; use binary_cross_entropy_with_logits");
+  const auto [p, t] = checked_pair("binary_cross_entropy", probabilities, target);
+  const auto log_of = [](const Tensor& x) { return clamp(log(x), -100, INFINITY); };
+  return reduce_losses(weighted((t - 1.0) * log_of(1.0 - p) - t * log_of(p), options.weight), options.reduction);
+}
+
+Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,
+                                        const BceWithLogitsOptions& options) {
+  const auto [x, t] = checked_pair("binary_cross_entropy_with_logits", logits, target);
+  return reduce_losses(weighted(logit_losses(x, t, options.pos_weight), options.weight), options.reduction);
+}
+
+Tensor sigmoid_focal_loss(const Tensor& logits, const Tensor& target, const FocalOptions& options) {
+  const auto [x, t] = checked_pair("sigmoid_focal_loss", logits, target);
+  const Tensor p = sigmoid(x), others = p + t - 2.0 * (p * t);  // 1 - p of the true label
+  Tensor losses = logit_losses(x, t, {}) * pow(others, options.gamma);
+  if (options.alpha >= 0) losses = losses * (t * (2 * options.alpha - 1) + (1 - options.alpha));
+  return reduce_losses(losses, options.reduction);
+}
+
+Tensor mse_loss(const Tensor& prediction, const Tensor& target, LossReduction reduction) {
+  const auto [x, t] = checked_pair("mse_loss", prediction, target);
+  return reduce_losses(square(x - t), reduction);
+}
+
+Tensor l1_loss(const Tensor& prediction, const Tensor& target, LossReduction reduction) {
+  const auto [x, t] = checked_pair("l1_loss", prediction, target);
+  return reduce_losses(abs(x - t), reduction);
+}
+
+Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta, LossReduction reduction) {
+  TERN_CHECK(beta >= 0, "smooth_l1_loss: beta must be >= 0, got ", beta);
+  if (beta == 0) return l1_loss(prediction, target, reduction);
+  return huber_loss(prediction, target, beta, reduction) / beta;
+}
+
+Tensor huber_loss(const Tensor& prediction, const Tensor& target, double delta, LossReduction reduction) {
+  TERN_CHECK(delta > 0, "huber_loss: delta must be > 0, got ", delta);
+  const auto [x, t] = checked_pair("huber_loss", prediction, target);
+  const Tensor difference = abs(x - t), bounded = clamp(difference, 0, delta);
+  return reduce_losses(bounded * (difference - 0.5 * bounded), reduction);
+}
+
+Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const PoissonNllOptions& options) {
+  const auto [x, t] = checked_pair("poisson_nll_loss", input, target);
+  Tensor losses = options.log_input ? exp(x) - t * x : x - t * log(x + options.eps);
+  if (options.full) {
+    const Tensor is_large = t > 1.0, large = where(is_large, t, 1.0);
+    const Tensor stirling = large * log(large) - large + 0.5 * log(large * (2 * std::numbers::pi));
+    losses = losses + where(is_large, stirling, 0.0);
+  }
+  return reduce_losses(losses, options.reduction);
+}
+
+Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor& variance,
+                         const GaussianNllOptions& options) {
+  TERN_CHECK(options.eps > 0, "gaussian_nll_loss: eps must be > 0, got ", options.eps);
+  const auto [x, t] = checked_pair("gaussian_nll_loss", input, target);
+  Tensor v = variance;
+  detail::autocast_inputs("loss", {&v});
+  TERN_CHECK(!any(v.detach() < 0.0).item<bool>(), "gaussian_nll_loss: the variance has negative elements");
+  v = v + (clamp(v.detach(), options.eps, INFINITY) - v.detach());
+  Tensor losses = 0.5 * (log(v) + square(x - t) / v);
+  if (options.full) losses = losses + 0.5 * std::log(2 * std::numbers::pi);
+  return reduce_losses(losses, options.reduction);
+}
+
+Tensor kl_div(const Tensor& input, const Tensor& target, const KlDivOptions& options) {
+  const auto [x, t] = checked_pair("kl_div", input, target);
+  Tensor losses;
+  if (options.log_target) {
+    losses = exp(t) * (t - x);
+  } else {
+    const Tensor is_zero = t == 0.0;
+    losses = where(is_zero, 0.0, t * (log(where(is_zero, 1.0, t)) - x));
+  }
+  if (!options.batch_mean) return reduce_losses(losses, options.reduction);
+  return sum(losses) / static_cast<double>(losses.dim() == 0 ? 1 : losses.size(0));
+}
+
+Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target,
+                             const CosineEmbeddingOptions& options) {
+  const auto [x, y] = checked_pair("cosine_embedding_loss", a, b);
+  TERN_CHECK(x.dim() >= 1 && target.shape() == x.shape().without(x.dim() - 1),
+             "cosine_embedding_loss: the target of vectors ", x.shape(),
+             " must have their shape without the last "
+             "dimension, got ",
+             target.shape());
+  const auto squares = [](const Tensor& of) { return sum(square(of), {-1}) + 1e-12; };
+  const Tensor cosine = sum(x * y, {-1}) / sqrt(squares(x) * squares(y));
+  const Tensor apart = where(target == -1.0, hinge(cosine - options.margin), 0.0);
+  return reduce_losses(where(target == 1.0, 1.0 - cosine, apart), options.reduction);
+}
+
+Tensor margin_ranking_loss(const Tensor& a, const Tensor& b, const Tensor& target, const MarginOptions& options) {
+  Tensor x = a, y = b, t = target;
+  detail::autocast_inputs("loss", {&x, &y, &t});
+  return reduce_losses(hinge(options.margin - t * (x - y)), options.reduction);
+}
+
+Tensor hinge_embedding_loss(const Tensor& input, const Tensor& target, const MarginOptions& options) {
+  const auto [x, t] = checked_pair("hinge_embedding_loss", input, target);
+  const Tensor apart = where(t == 1.0, 0.0, hinge(options.margin - x));
+  return reduce_losses(apart + where(t == -1.0, 0.0, x), options.reduction);
+}
+
+Tensor soft_margin_loss(const Tensor& input, const Tensor& target, LossReduction reduction) {
+  const auto [x, t] = checked_pair("soft_margin_loss", input, target);
+  return reduce_losses(softplus(neg(t * x)), reduction);
+}
+
+Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                           const TripletMarginOptions& options) {
+  const auto [a, p] = checked_pair("triplet_margin_loss", anchor, positive);
+  const Tensor n = checked_pair("triplet_margin_loss", anchor, negative).target;
+  const auto distance = [&](const Tensor& x, const Tensor& y) {
+    return pairwise_distance(x, y, options.p, options.eps);
+  };
+  Tensor to_negative = distance(a, n);
+  if (options.swap) to_negative = minimum(to_negative, distance(p, n));
+  return reduce_losses(hinge(distance(a, p) - to_negative + options.margin), options.reduction);
+}
+
+}  // namespace tern

@@ -1,0 +1,72 @@
+#include "tern/core/ops/random.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/sort.h"
+#include "tern/kernels/copy.h"
+#include "tern/kernels/math.h"
+
+namespace tern {
+namespace {
+
+double normal_cdf(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
+
+}  // namespace
+
+Tensor randint(int64_t low, int64_t high, const Shape& shape, Generator& generator, const TensorOptions& options) {
+  TERN_CHECK(low < high, "randint: low must be below high, got ", low, " and ", high);
+  const Tensor result = empty(shape, options);
+  const uint64_t count = static_cast<uint64_t>(high) - static_cast<uint64_t>(low);
+  kernels::fill_random_integers(current_stream(options.device), generator.next(options.device), low, count,
+                                result.view());
+  return result;
+}
+
+Tensor randperm(int64_t n, Generator& generator, const TensorOptions& options) {
+  TERN_CHECK(n >= 0, "randperm: n must not be negative, got ", n);
+  // Equal keys, which would favour the order of the numbers, are as good as impossible among 2^63.
+  return argsort(randint(0, INT64_MAX, {n}, generator, {DType::kInt64, options.device}), 0).to(options.dtype);
+}
+
+Tensor bernoulli(const Tensor& probabilities, Generator& generator) {
+  TERN_CHECK(is_floating(probabilities.dtype()), "bernoulli: expected floating probabilities, got ",
+             probabilities.dtype());
+  const Tensor p = probabilities.detach();
+  return (rand(p.shape(), generator, {DType::kFloat32, p.device()}) < p).to(p.dtype());
+}
+
+Tensor normal(const Tensor& mean, const Tensor& std, Generator& generator) {
+  const Tensor shaped = mean.detach() + std.detach();
+  return mean.detach() + std.detach() * randn(shaped.shape(), generator, shaped.options());
+}
+
+Tensor normal(double mean, double std, const Shape& shape, Generator& generator, const TensorOptions& options) {
+  TERN_CHECK(std >= 0, "normal: std must not be negative, got ", std);
+  return randn(shape, generator, options) * std + mean;
+}
+
+Tensor truncated_normal(const Shape& shape, Generator& generator, double mean, double std, double low, double high,
+                        const TensorOptions& options) {
+  detail::check_truncated_normal(mean, std, low, high);
+  const double first = normal_cdf((low - mean) / std), last = normal_cdf((high - mean) / std);
+  std::vector<float> values = rand(shape, generator).to_vector<float>();
+  for (float& value : values) {
+    const double u = value + 0x1p-25;  // the centre of rand's interval: never 0 or 1
+    const double z = std::numbers::sqrt2 * kernels::math::erfinv(2 * (first + u * (last - first)) - 1);
+    value = static_cast<float>(std::clamp(mean + std * z, low, high));
+  }
+  return from_vector(values, shape).to(options.dtype).to(options.device);
+}
+
+void detail::check_truncated_normal(double mean, double std, double low, double high) {
+  TERN_CHECK(std::isfinite(mean) && std > 0 && std::isfinite(std) && low < high,
+             "truncated_normal: needs a finite mean, std > 0 and low < high, got mean ", mean, ", std ", std, ", low ",
+             low, ", high ", high);
+  TERN_CHECK(mean > low - 6 * std && mean < high + 6 * std, "truncated_normal: [", low, ", ", high,
+             "] is more than 6 std from the mean ", mean, ", where no values can be drawn");
+}
+
+}  // namespace tern

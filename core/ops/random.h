@@ -1,0 +1,35 @@
+#pragma once
+// Random tensors beyond rand and randn. Each call takes one draw of the generator; the numbers are the same on every
+// device, except where functions of the element type are applied (bernoulli with probabilities next to a number).
+
+#include "tern/core/tensor.h"
+
+namespace tern {
+
+/// Integers in [low, high), equally likely, of any dtype. Throws Error unless low < high.
+Tensor randint(int64_t low, int64_t high, const Shape& shape, Generator& generator,
+               const TensorOptions& options = {.dtype = DType::kInt64});
+
+/// A permutation of 0, ..., n - 1: int64 [n].
+Tensor randperm(int64_t n, Generator& generator, const TensorOptions& options = {.dtype = DType::kInt64});
+
+/// 1 with the probability that each element is, else 0; of its dtype. NaN and what is outside [0, 1] count as the
+/// nearer bound, NaN as 0.
+Tensor bernoulli(const Tensor& probabilities, Generator& generator);
+
+/// Normal numbers with these means and standard deviations, which broadcast.
+Tensor normal(const Tensor& mean, const Tensor& std, Generator& generator);
+Tensor normal(double mean, double std, const Shape& shape, Generator& generator, const TensorOptions& options = {});
+
+/// The normal distribution restricted to [low, high], both absolute values, by the inverse of its distribution function
+/// on the host. Throws Error unless mean and std are finite, std > 0, low < high, and for an interval that is more than
+/// 6 std from the mean.
+Tensor truncated_normal(const Shape& shape, Generator& generator, double mean = 0, double std = 1, double low = -2,
+                        double high = 2, const TensorOptions& options = {});
+
+namespace detail {
+/// Throws Error as truncated_normal does.
+void check_truncated_normal(double mean, double std, double low, double high);
+}  // namespace detail
+
+}  // namespace tern

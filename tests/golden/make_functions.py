@@ -1,0 +1,175 @@
+#!/usr/bin/env python3
+"""Writes functions.safetensors and functions.json from PyTorch: element-wise functions, reductions, norms and losses."""
+import json
+import math
+import pathlib
+
+import torch
+import torch.nn.functional as F
+import torchvision
+from safetensors.torch import save_file
+
+from golden_ops import Cases
+
+HERE = pathlib.Path(__file__).resolve().parent
+INF = math.inf
+
+
+def pointwise(cases):
+    """Inputs within the domain, then in a case of its own 0, -0, infinities, NaN and numbers outside the domain."""
+    special = torch.tensor([0.0, -0.0, INF, -INF, math.nan, 1.0, -1.0, 2.0, -2.0, 6.0, -3.0, 3.0, 0.5, -0.5, 1.5, -2.5])
+
+    def both(name, function, x, params=None):
+        # PyTorch composes softsign, so that its gradient at infinity is NaN.
+        ends = special[special.isfinite()] if name == "softsign" else special
+        for inputs in (x, ends):
+            cases.add(name, function, {"x": inputs}, ["x"], params)
+
+    for low, high, names in [
+        (-3, 3, "neg abs exp expm1 exp2 square erf sin cos tan sinh cosh tanh asinh atan sigmoid"),
+        (0.05, 9, "log log2 log10 sqrt rsqrt reciprocal"), (-0.9, 9, "log1p"), (-0.95, 0.95, "asin acos atanh erfinv"),
+        (1.1, 9, "acosh"), (-3, 3, "sign floor ceil trunc round")]:
+        for name in names.split():
+            both(name, lambda x: getattr(torch, name)(x), torch.rand(13) * (high - low) + low)
+    for name in "relu relu6 selu silu mish softplus logsigmoid softsign hardswish".split():
+        both(name, lambda x: getattr(F, name)(x), torch.randn(13) * 3)
+    both("hardsigmoid", lambda x: F.relu6(x + 3) / 6, torch.randn(13) * 3)  # F.hardsigmoid has 1/6 in float32
+    for name, options in [("leaky_relu", {"negative_slope": 0.2}), ("elu", {"alpha": 1.3}), ("softshrink", {"lambd": 0.7}),
+                          ("hardshrink", {"lambd": 0.7}), ("hardtanh", {"min_val": -0.5, "max_val": 1.5})]:
+        both(name, lambda x: getattr(F, name)(x, **options), torch.randn(13) * 2, {"values": list(options.values())})
+    cases.add("prelu", F.prelu, {"x": torch.randn(3, 4, 5), "weight": torch.rand(4)}, ["x", "weight"])
+    for name in "atan2 remainder fmod pow".split():
+        a, b = torch.randn(21) * 3, torch.rand(21) * 2 + 0.1
+        a, b = (a.abs() + 0.1, b) if name == "pow" else (a, b * torch.randn(21).sign())
+        cases.add(name, lambda a, b: getattr(torch, name)(a, b), {"a": a, "b": b}, ["a", "b"] if name in ("atan2", "pow") else ["a"])
+    cases.add("lerp", lambda a, b, weight: torch.lerp(a, b, weight), {"a": torch.randn(3, 5), "b": torch.randn(5), "weight": torch.rand(3, 1)},
+              ["a", "b", "weight"])
+
+
+def reductions(cases):
+    for shape, dims in [((7, 33), [1]), ((7, 33), [0]), ((3, 5, 6), [0, 2]), ((4, 9), []), ((2, 129), [1])]:
+        x = {"x": torch.randn(shape) * 2 + 3}
+        every = dims or list(range(len(shape)))
+        for correction in (1, 0, 2.5):
+            for name in ("var", "std"):
+                cases.add(name, lambda x: getattr(torch, name)(x, every, correction=correction), x, ["x"],
+                          {"dims": dims, "correction": correction})
+        cases.add("logsumexp", lambda x: torch.logsumexp(x, every), x, ["x"], {"dims": dims})
+        for order in (0.5, 1, 2, 3, INF, -INF, 0, -1):
+            cases.add("vector_norm", lambda x: torch.linalg.vector_norm(x, order, every), x, ["x"] if order else [],
+                      {"dims": dims, "order": str(order)})
+    constant, zeros = torch.ones(2, 3), torch.tensor([[1.0, 0, -2], [0, 0, 3], [2, 5, 0.5]])
+    cases.add("std", lambda x: torch.std(x, [1]), {"x": constant}, ["x"], {"dims": [1], "correction": 1})
+    for x in (torch.tensor([[-INF, 1, 2], [-800, -900, -INF]]), torch.randn(3, 4) * 300):
+        cases.add("logsumexp", lambda x: torch.logsumexp(x, 1), {"x": x}, ["x"], {"dims": [1]})
+    for order in (1, 2, 3, 0.5):
+        cases.add("vector_norm", lambda x: torch.linalg.vector_norm(x, order, [0, 1]), {"x": torch.zeros(2, 2)}, ["x"],
+                  {"dims": [], "order": str(order)})
+    for dim in (0, 1):
+        cases.add("prod", lambda x: torch.prod(x, dim), {"x": zeros}, ["x"], {"dims": [dim]})
+    for order in (1, 2, 3):
+        cases.add("normalize", lambda x: F.normalize(x, order), {"x": torch.randn(5, 7)}, ["x"], {"order": order})
+    cases.add("cosine_similarity", lambda a, b: F.cosine_similarity(a, b), {"a": torch.randn(4, 6), "b": torch.randn(1, 6)}, ["a", "b"])
+    cases.add("pairwise_distance", lambda a, b: F.pairwise_distance(a, b), {"a": torch.randn(4, 6), "b": torch.randn(4, 6)}, ["a", "b"])
+
+
+REDUCTIONS = ("mean", "sum", "none")
+
+
+def losses(cases):
+    def add(op, function, inputs, differentiable=("x",), constants=None, weights=(), **params):
+        """`weights`: of the inputs, those that have no gradient."""
+        for reduction in REDUCTIONS:
+            cases.add(op, lambda **tensors: function(**tensors, reduction=reduction), inputs,
+                      [key for key in differentiable if key not in weights], params | {"reduction": reduction}, constants)
+
+    rows, classes = 7, 5
+    target = torch.randint(0, classes, (rows,))
+    target[2] = -100
+    weight = torch.rand(classes) + 0.2
+    for smoothing in (0.0, 0.3):
+        add("cross_entropy", lambda x, weight, target, reduction: F.cross_entropy(
+            x, target, weight, label_smoothing=smoothing, reduction=reduction),
+            {"x": torch.randn(rows, classes), "weight": weight}, constants={"target": target}, label_smoothing=smoothing)
+        add("cross_entropy", lambda x, weight, target, reduction: F.cross_entropy(
+            x, target, weight, label_smoothing=smoothing, reduction=reduction),
+            {"x": torch.randn(rows, classes, 3), "weight": weight, "target": torch.rand(rows, classes, 3)},
+            label_smoothing=smoothing)
+        add("cross_entropy", lambda x, target, reduction: F.cross_entropy(
+            x, target, label_smoothing=smoothing, reduction=reduction),
+            {"x": torch.randn(3, classes, 2, 4)}, constants={"target": torch.randint(0, classes, (3, 2, 4))},
+            label_smoothing=smoothing)
+    add("nll_loss", lambda x, weight, target, reduction: F.nll_loss(x, target, weight, reduction=reduction),
+        {"x": F.log_softmax(torch.randn(rows, classes), 1), "weight": weight}, constants={"target": target})
+    add("nll_loss", lambda x, target, reduction: F.nll_loss(x, target, reduction=reduction),
+        {"x": torch.randn(2, classes, 3)}, constants={"target": torch.randint(0, classes, (2, 3))})
+
+    x, labels = torch.randn(4, 6) * 3, (torch.rand(4, 6) > 0.5).float()
+    add("binary_cross_entropy_with_logits", lambda x, target, weight, pos_weight, reduction:
+        F.binary_cross_entropy_with_logits(x, target, weight, reduction=reduction, pos_weight=pos_weight),
+        {"x": x, "target": torch.rand(4, 6), "weight": torch.rand(6), "pos_weight": torch.rand(6) * 3}, ("x", "target"))
+    add("binary_cross_entropy_with_logits", lambda x, target, reduction: F.binary_cross_entropy_with_logits(
+        x, target, reduction=reduction), {"x": torch.tensor([200.0, -200, 50, 0]), "target": torch.tensor([1.0, 0, 0, 1])})
+    add("binary_cross_entropy", lambda x, target, weight, reduction: F.binary_cross_entropy(x, target, weight,
+        reduction=reduction), {"x": torch.rand(4, 6), "target": torch.rand(4, 6), "weight": torch.rand(4, 1)})
+    for alpha, gamma in ((0.25, 2.0), (-1.0, 1.5)):
+        add("sigmoid_focal_loss", lambda x, target, reduction: torchvision.ops.sigmoid_focal_loss(
+            x, target, alpha, gamma, reduction), {"x": x, "target": labels}, alpha=alpha, gamma=gamma)
+
+    pair = {"x": torch.randn(4, 6), "target": torch.randn(4, 6)}
+    both = ("x", "target")
+    add("mse_loss", F.mse_loss, {"input": pair["x"], "target": pair["target"]}, ("input", "target"))
+    add("l1_loss", F.l1_loss, {"input": pair["x"], "target": pair["target"]}, ("input", "target"))
+    for width in (0.5, 1.7):
+        add("smooth_l1_loss", lambda x, target, reduction: F.smooth_l1_loss(x, target, reduction=reduction, beta=width),
+            pair, both, width=width)
+        add("huber_loss", lambda x, target, reduction: F.huber_loss(x, target, reduction=reduction, delta=width),
+            pair, both, width=width)
+    for log_input in (True, False):
+        add("poisson_nll_loss", lambda x, target, reduction: F.poisson_nll_loss(
+            x, target, log_input, full=True, reduction=reduction),
+            {"x": torch.rand(4, 6) + 0.1, "target": torch.randint(0, 5, (4, 6)).float()}, log_input=log_input)
+    add("gaussian_nll_loss", lambda x, target, variance, reduction: F.gaussian_nll_loss(
+        x, target, variance, full=True, reduction=reduction),
+        pair | {"variance": torch.tensor([[0.5], [2.0], [0.0], [1.0]])}, ("x", "target", "variance"))
+    probabilities = F.softmax(torch.randn(4, 6), 1)
+    probabilities[1, 2] = 0
+    for log_target in (False, True):
+        add("kl_div", lambda x, target, reduction: F.kl_div(x, target, reduction=reduction, log_target=log_target),
+            {"x": F.log_softmax(torch.randn(4, 6), 1), "target": torch.randn(4, 6) if log_target else probabilities},
+            log_target=log_target)
+
+    signs = torch.tensor([1.0, -1, -1, 1])
+    add("cosine_embedding_loss", lambda a, b, target, reduction: F.cosine_embedding_loss(
+        a, b, target, 0.1, reduction=reduction), {"a": torch.randn(4, 6), "b": torch.randn(4, 6), "target": signs},
+        ("a", "b"), margin=0.1)
+    add("margin_ranking_loss", lambda a, b, target, reduction: F.margin_ranking_loss(
+        a, b, target, 0.4, reduction=reduction), {"a": torch.randn(4), "b": torch.randn(4), "target": signs}, ("a", "b"),
+        margin=0.4)
+    add("hinge_embedding_loss", lambda x, target, reduction: F.hinge_embedding_loss(
+        x, target, 1.2, reduction=reduction), {"x": torch.randn(4), "target": signs}, margin=1.2)
+    add("soft_margin_loss", lambda x, target, reduction: F.soft_margin_loss(x, target, reduction=reduction),
+        {"x": torch.randn(4) * 5, "target": signs})
+    for order, swap in ((2.0, False), (1.0, True)):
+        add("triplet_margin_loss", lambda a, b, c, reduction: F.triplet_margin_loss(
+            a, b, c, margin=2.0, p=order, swap=swap, reduction=reduction),
+            {key: torch.randn(4, 6) for key in "abc"}, ("a", "b", "c"), order=order, swap=swap)
+
+
+def main():
+    torch.set_num_threads(1)
+    torch.manual_seed(25)
+    cases = Cases()
+    pointwise(cases)
+    reductions(cases)
+    losses(cases)
+    path = HERE / "functions.safetensors"
+    save_file(cases.tensors, str(path))
+    path.chmod(0o644)  # save_file makes it private
+    floor = 1e-3  # no tensor counts as smaller than this part of the case's results together
+    lines = ",\n".join(json.dumps(case) for case in cases.cases)
+    (HERE / "functions.json").write_text(f'{{"floor": {floor}, "cases": [\n{lines}\n]}}\n')
+
+
+if __name__ == "__main__":
+    main()
