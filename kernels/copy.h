@@ -20,6 +20,10 @@ TERN_KERNEL(void, copy_many, Stream stream, const ConstView* x, const View* y, i
 TERN_KERNEL(void, fill, Stream stream, double value, View y);
 TERN_KERNEL(void, fill_integer, Stream stream, int64_t value, View y);
 
+/// y = the matrices x [..., rows, cols] with 0 outside the triangle: where column - row > diagonal, or, unless lower,
+/// where column - row < diagonal. Contiguous, of one dtype; |diagonal| <= 2^62.
+TERN_KERNEL(void, triangle, Stream stream, ConstView x, int64_t diagonal, bool lower, View y);
+
 /// y[i] = start + i * step for a contiguous one-dimensional y.
 TERN_KERNEL(void, arange, Stream stream, double start, double step, View y);
 

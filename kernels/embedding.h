@@ -1,8 +1,9 @@
 #pragma once
-// Row gathers and their deterministic scatters: embedding lookup, index_select on rows, gather along a dimension.
+// Row gathers and deterministic scatters: embedding lookup, index_select on rows, gather and scatter along a dimension.
 
 #include "tern/kernels/index_fault.h"
 #include "tern/kernels/kernel.h"
+#include "tern/kernels/scatter_mode.h"
 
 namespace tern::kernels {
 
@@ -18,10 +19,19 @@ TERN_KERNEL(void, embedding_backward, Stream stream, ConstView dy, ConstView ids
             void* workspace, View dweight);
 
 /// y = x gathered along dim by an int64 index with x's number of dimensions (PyTorch's gather). An index outside the
-/// dimension is recorded in *fault and gives 0. Any strides.
+/// dimension is recorded in *fault (null: not recorded) and gives 0. Any strides.
 TERN_KERNEL(void, gather, Stream stream, ConstView x, int dim, ConstView index, View y, IndexFault* fault);
-/// dx = scatter-add of dy at index along dim, in index order. The kernel first sets dx to 0. Indices outside the
-/// dimension are skipped.
-TERN_KERNEL(void, gather_backward, Stream stream, ConstView dy, int dim, ConstView index, View dx);
+/// Combines elements of y, named by an index along dim as in gather, with those of source, which has the index's shape
+/// and y's dtype. Indices that name the same element follow each other in the order of their positions along dim; with
+/// kAssign the last wins. Each result is rounded to y's dtype. An index outside the dimension is recorded in *fault
+/// (null: not recorded) and skipped. Any strides.
+TERN_KERNEL(void, scatter, Stream stream, ScatterMode mode, ConstView source, int dim, ConstView index, View y,
+            IndexFault* fault);
+
+/// offsets[i] = stride * index[i], added to what offsets[i] is already unless `first`. A negative index counts from
+/// `size`. An index outside [-size, size) is recorded in *fault and makes offsets[i] -1, as it then stays. Both
+/// contiguous int64; stride >= 0.
+TERN_KERNEL(void, add_offsets, Stream stream, ConstView index, int64_t size, int64_t stride, bool first, View offsets,
+            IndexFault* fault);
 
 }  // namespace tern::kernels

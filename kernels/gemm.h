@@ -16,6 +16,10 @@ TERN_KERNEL(int64_t, gemm_workspace, Stream stream, bool transpose_a, bool trans
 TERN_KERNEL(void, gemm, Stream stream, bool transpose_a, bool transpose_b, double alpha, ConstView a, ConstView b,
             double beta, View c, void* workspace);
 
+/// c = a b for integers of one dtype, which wrap around. a: [batch, m, k], b: [batch, k, n], any strides; c: contiguous
+/// [batch, m, n].
+TERN_KERNEL(void, integer_gemm, Stream stream, ConstView a, ConstView b, View c);
+
 /// What linear_forward does to its result. kGelu: the erf form.
 enum class Activation : uint8_t { kNone, kGelu, kRelu };
 

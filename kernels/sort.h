@@ -19,6 +19,10 @@ TERN_KERNEL(int64_t, top_k_rows_workspace, Stream stream, int64_t rows, int64_t 
 TERN_KERNEL(void, top_k_rows, Stream stream, ConstView x, bool largest, bool sorted, void* workspace, View values,
             View index);
 
+/// index[r, j] = the number of elements of sorted[r, :] that are less than values[r, j], or, with `right`, not greater.
+/// sorted: ascending, contiguous [rows or 1, cols]; values: contiguous [rows, k] of the same dtype; index: int64.
+TERN_KERNEL(void, search_sorted, Stream stream, ConstView sorted, ConstView values, bool right, View index);
+
 /// Sets x [rows, cols] to 0 and then x[r, index[r, j]] = y[r, j]; no index repeats within a row. Indices outside
 /// [0, cols) are skipped. All contiguous, x and y of one dtype. It is the gradient of selecting elements of rows.
 TERN_KERNEL(void, scatter_rows, Stream stream, ConstView y, ConstView index, View x);

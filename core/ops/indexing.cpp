@@ -95,8 +95,9 @@ struct Embedding final : Function<Embedding> {
 };
 
 Tensor scatter_add(const Tensor& dy, const Tensor& index, int dim, const Shape& shape) {
-  const Tensor dx = empty(shape, dy.options());
-  kernels::gather_backward(current_stream(dy.device()), dy.view(), dim, index.view(), dx.view());
+  const Tensor dx = zeros(shape, dy.options());
+  kernels::scatter(current_stream(dy.device()), kernels::ScatterMode::kAdd, dy.view(), dim, index.view(), dx.view(),
+                   nullptr);
   return dx;
 }
 

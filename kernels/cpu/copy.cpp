@@ -4,6 +4,7 @@
 
 #include <cstring>
 
+#include "tern/kernels/bits.h"
 #include "tern/kernels/cpu/tile.h"
 #include "tern/kernels/math.h"
 #include "tern/kernels/parallel.h"
@@ -231,6 +232,25 @@ void copy(Stream, ConstView x, View y) {
 
 void fill(Stream, double value, View y) { fill_with(value, y); }
 void fill_integer(Stream, int64_t value, View y) { fill_with(value, y); }
+
+void triangle(Stream, ConstView x, int64_t diagonal, bool lower, View y) {
+  const int64_t rows = y.size(-2), cols = y.cols();
+  if (y.numel() == 0) return;
+  dispatch_size(size_of(y.dtype), [&]<class Word>() {
+    parallel_for(y.rows(), std::max<int64_t>(1, kBlock / cols), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        const Word* from = x.as<Word>() + r * cols;
+        Word* to = y.as<Word>() + r * cols;
+        const int64_t cut = std::clamp<int64_t>(r % rows + diagonal + (lower ? 1 : 0), 0, cols);
+        std::fill_n(lower ? to + cut : to, lower ? cols - cut : cut, Word(0));
+        if (lower)
+          std::copy_n(from, cut, to);
+        else
+          std::copy_n(from + cut, cols - cut, to + cut);
+      }
+    });
+  });
+}
 
 void arange(Stream, double start, double step, View y) {
   dispatch_any(y.dtype, [&]<class T>() {

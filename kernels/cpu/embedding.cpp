@@ -7,7 +7,6 @@
 #include <cstring>
 
 #include "tern/kernels/bits.h"
-#include "tern/kernels/copy.h"
 #include "tern/kernels/cpu/tile.h"
 #include "tern/kernels/parallel.h"
 
@@ -67,29 +66,35 @@ void add_rows(const T* dy, const RowsById& sorted, int64_t padding_index, int64_
   }
 }
 
-/// The loops of gather and its backward pass. index has `dims` dimensions; operand 0 is the index, operand 1 the dense
-/// tensor of its shape (y or dy), operand 2 the tensor that is indexed along `dim` (x or dx; stride 0 there).
+/// The loops of gather and scatter. index has `dims` dimensions; operand 0 is the index, operand 1 the dense tensor of
+/// its shape (gather's y, scatter's source), operand 2 the tensor that is indexed along `dim`, operand 3 the positions
+/// of faults.
 struct GatherPlan {
-  Layout<3> outer;  // all dimensions except dim and the last one (if that is not dim)
+  Layout<4> outer;  // all dimensions except dim and the last one (if that is not dim)
   int64_t length, inner;
-  int64_t along[3], across[3];  // strides along dim and along the last dimension
+  int64_t along[4], across[4];  // strides along dim and along the last dimension
 
   GatherPlan(ConstView index, ConstView dense, ConstView indexed, int dim) {
     const int last = index.dims - 1;
-    const int64_t* strides[] = {index.strides, dense.strides, indexed.strides};
+    int64_t positions[kMaxDims], step = 1;
+    for (int d = last; d >= 0; --d) {
+      positions[d] = step;
+      step *= index.shape[d];
+    }
+    const int64_t* strides[] = {index.strides, dense.strides, indexed.strides, positions};
     length = index.shape[dim];
     inner = dim == last ? 1 : index.shape[last];
-    for (int k = 0; k < 3; ++k) {
+    for (int k = 0; k < 4; ++k) {
       along[k] = strides[k][dim];
       across[k] = dim == last ? 0 : strides[k][last];
     }
     for (int d = 0; d < last; ++d) {
       if (d == dim || index.shape[d] == 1) continue;
-      const int64_t steps[] = {strides[0][d], strides[1][d], strides[2][d]};
+      const int64_t steps[] = {strides[0][d], strides[1][d], strides[2][d], strides[3][d]};
       outer.append(index.shape[d], steps);
     }
     outer.merge();
-    const int64_t unused[3] = {};
+    const int64_t unused[4] = {};
     outer.append(1, unused);  // row_offset ignores the last dimension
   }
 };
@@ -143,7 +148,7 @@ void gather(Stream, ConstView x, int dim, ConstView index, View y, IndexFault* f
         for (int64_t j = 0; j < plan.inner; ++j) {
           const int64_t id = at[j * plan.across[0]];
           const bool good = id >= 0 && id < x.shape[dim];
-          if (!good) fault->report(r * plan.inner + j);
+          if (!good && fault) fault->report(plan.outer.row_offset(3, outer) + k * plan.along[3] + j * plan.across[3]);
           to[j * plan.across[1]] = good ? from[id * plan.along[2] + j * plan.across[2]] : T(0);
         }
       }
@@ -151,31 +156,46 @@ void gather(Stream, ConstView x, int dim, ConstView index, View y, IndexFault* f
   });
 }
 
-void gather_backward(Stream stream, ConstView dy, int dim, ConstView index, View dx) {
-  fill(stream, 0, dx);
+void scatter(Stream, ScatterMode mode, ConstView source, int dim, ConstView index, View y, IndexFault* fault) {
   if (index.numel() == 0) return;
-  const GatherPlan plan(index, dy, dx, dim);
+  const GatherPlan plan(index, source, y, dim);
   // Each fibre along dim has one writer; a task is a chunk of neighbouring fibres.
   const int64_t chunk = std::min<int64_t>(plan.inner, 64), chunks = (plan.inner + chunk - 1) / chunk;
-  dispatch_float(dx.dtype, [&]<class T>() {
+  dispatch_any(y.dtype, [&]<class T>() {
     using F = ComputeType<T>;
     const int64_t grain = std::max<int64_t>(1, kBlock / (plan.length * chunk));
     parallel_for(plan.outer.numel() * chunks, grain, [&](int64_t begin, int64_t end) {
       for (int64_t task = begin; task < end; ++task) {
         const int64_t outer = task / chunks, first = task % chunks * chunk, last = std::min(plan.inner, first + chunk);
         const int64_t* at = index.as<int64_t>() + plan.outer.row_offset(0, outer);
-        const T* from = dy.as<T>() + plan.outer.row_offset(1, outer);
-        T* to = dx.as<T>() + plan.outer.row_offset(2, outer);
+        const auto* from = source.as<Stored<T>>() + plan.outer.row_offset(1, outer);
+        auto* to = y.as<Stored<T>>() + plan.outer.row_offset(2, outer);
         for (int64_t k = 0; k < plan.length; ++k)
           for (int64_t j = first; j < last; ++j) {
             const int64_t id = at[k * plan.along[0] + j * plan.across[0]];
-            if (id < 0 || id >= dx.shape[dim]) continue;
-            T& target = to[id * plan.along[2] + j * plan.across[2]];
-            const T value = from[k * plan.along[1] + j * plan.across[1]];
-            target = T(static_cast<F>(target) + static_cast<F>(value));
+            if (id < 0 || id >= y.shape[dim]) {
+              if (fault) fault->report(plan.outer.row_offset(3, outer) + k * plan.along[3] + j * plan.across[3]);
+              continue;
+            }
+            auto& target = to[id * plan.along[2] + j * plan.across[2]];
+            const F value = static_cast<F>(convert<T, F>(from[k * plan.along[1] + j * plan.across[1]]));
+            target = convert<F, T>(combined(mode, static_cast<F>(convert<T, F>(target)), value));
           }
       }
     });
+  });
+}
+
+void add_offsets(Stream, ConstView index, int64_t size, int64_t stride, bool first, View offsets, IndexFault* fault) {
+  const auto* ids = index.as<int64_t>();
+  auto* out = offsets.as<int64_t>();
+  parallel_for(index.numel(), kBlock, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      const bool good = ids[i] >= -size && ids[i] < size;
+      if (!good) fault->report(i);
+      const int64_t sum = first ? 0 : out[i];
+      out[i] = good && sum >= 0 ? sum + stride * (ids[i] < 0 ? ids[i] + size : ids[i]) : -1;
+    }
   });
 }
 

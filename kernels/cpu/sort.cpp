@@ -162,6 +162,20 @@ void top_k_rows(Stream, ConstView x, bool largest, bool sorted, void* workspace,
   });
 }
 
+void search_sorted(Stream, ConstView sorted, ConstView values, bool right, View index) {
+  const int64_t cols = sorted.cols(), k = values.cols(), row_step = sorted.rows() == 1 ? 0 : cols;
+  dispatch_any(values.dtype, [&]<class T>() {
+    parallel_for(values.numel(), kBlock / 8, [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        const Stored<T>* const row = sorted.as<Stored<T>>() + i / k * row_step;
+        const auto key = sort_key<T>(values.as<Stored<T>>()[i]);
+        const auto before = [&](Stored<T> x) { return right ? sort_key<T>(x) <= key : sort_key<T>(x) < key; };
+        index.as<int64_t>()[i] = std::partition_point(row, row + cols, before) - row;
+      }
+    });
+  });
+}
+
 void scatter_rows(Stream stream, ConstView y, ConstView index, View x) {
   fill(stream, 0, x);
   const int64_t k = y.cols(), cols = x.cols();

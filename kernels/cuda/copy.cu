@@ -2,6 +2,7 @@
 
 #include "tern/kernels/copy.h"
 
+#include "tern/kernels/bits.h"
 #include "tern/kernels/cuda/strided.h"
 #include "tern/kernels/math.h"
 #include "tern/kernels/random_fill.h"
@@ -166,6 +167,16 @@ __global__ void __launch_bounds__(ew::kThreads)
   });
 }
 
+template <class Word>
+__global__ void __launch_bounds__(ew::kThreads)
+    triangle_kernel(const Word* x, int64_t n, int64_t rows, int64_t cols, int64_t diagonal, bool lower, Word* y) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * ew::kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * ew::kThreads + threadIdx.x; i < n; i += step) {
+    const int64_t above = i % cols - i / cols % rows;  // the main diagonal
+    y[i] = (lower ? above <= diagonal : above >= diagonal) ? x[i] : Word(0);
+  }
+}
+
 // --- random fills ---
 
 template <class F>
@@ -257,6 +268,16 @@ void copy(Stream stream, ConstView x, View y) {
 
 void fill(Stream stream, double value, View y) { fill_with(stream, value, y); }
 void fill_integer(Stream stream, int64_t value, View y) { fill_with(stream, value, y); }
+
+void triangle(Stream stream, ConstView x, int64_t diagonal, bool lower, View y) {
+  const int64_t n = y.numel();
+  if (n == 0) return;
+  const auto blocks = static_cast<unsigned>(std::min<int64_t>((n + ew::kThreads - 1) / ew::kThreads, 1 << 16));
+  dispatch_size(size_of(y.dtype), [&]<class Word>() {
+    launch(triangle_kernel<Word>, dim3(blocks), dim3(ew::kThreads), 0, stream, x.as<Word>(), n, y.size(-2), y.cols(),
+           diagonal, lower, y.as<Word>());
+  });
+}
 
 void arange(Stream stream, double start, double step, View y) {
   const int64_t count = y.numel();

@@ -9,7 +9,7 @@
 
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/bits.h"
-#include "tern/kernels/copy.h"
+#include "tern/kernels/convert.h"
 #include "tern/kernels/cuda/cub.h"
 #include "tern/kernels/cuda/support/launch.h"
 #include "tern/kernels/cuda/support/reduce.h"
@@ -142,15 +142,15 @@ struct Workspace {
 
 // ---- Gather along a dimension
 
-/// The dimensions of the index, without those of size 1, and the strides of index, dense (y or dy) and indexed (x or
-/// dx; 0 along the dimension that is indexed).
+/// The dimensions of the index, without those of size 1, and the strides of index, dense (gather's y, scatter's source)
+/// and indexed, and those of the positions of faults.
 struct GatherPlan {
   int dims = 0;
-  int64_t shape[kMaxDims], index[kMaxDims], dense[kMaxDims], indexed[kMaxDims];
-  int64_t length, index_step, dense_step, indexed_step;  // along the dimension
-  int64_t limit;                                         // valid indices are [0, limit)
-  int64_t fibres = 1;                                    // number of elements of the other dimensions
-  bool along_last;                                       // the last dimension is indexed
+  int64_t shape[kMaxDims], index[kMaxDims], dense[kMaxDims], indexed[kMaxDims], place[kMaxDims];
+  int64_t length, index_step, dense_step, indexed_step, place_step = 1;  // along the dimension
+  int64_t limit;                                                         // valid indices are [0, limit)
+  int64_t fibres = 1;                                                    // number of elements of the other dimensions
+  bool along_last;                                                       // the last dimension is indexed
 
   GatherPlan(ConstView ids, ConstView dense_view, ConstView indexed_view, int dim)
       : length(ids.shape[dim]),
@@ -159,9 +159,13 @@ struct GatherPlan {
         indexed_step(indexed_view.strides[dim]),
         limit(indexed_view.shape[dim]),
         along_last(dim == ids.dims - 1) {
+    for (int d = dim + 1; d < ids.dims; ++d) place_step *= ids.shape[d];
+    int64_t places = ids.numel();
     for (int d = 0; d < ids.dims; ++d) {
+      places /= ids.shape[d];
       if (d == dim || ids.shape[d] == 1) continue;
       shape[dims] = ids.shape[d];
+      place[dims] = places;
       index[dims] = ids.strides[d];
       dense[dims] = dense_view.strides[d];
       indexed[dims] = indexed_view.strides[d];
@@ -171,9 +175,9 @@ struct GatherPlan {
   }
 };
 
-/// The start of a fibre in the three tensors.
+/// The start of a fibre in the three tensors, and its first position.
 struct Fibre {
-  int64_t index = 0, dense = 0, indexed = 0;
+  int64_t index = 0, dense = 0, indexed = 0, place = 0;
   __device__ Fibre(const GatherPlan& plan, int64_t number) {
     for (int d = plan.dims - 1; d >= 0; --d) {
       const int64_t at = number % plan.shape[d];
@@ -181,6 +185,7 @@ struct Fibre {
       index += at * plan.index[d];
       dense += at * plan.dense[d];
       indexed += at * plan.indexed[d];
+      place += at * plan.place[d];
     }
   }
 };
@@ -195,16 +200,17 @@ __global__ void __launch_bounds__(kThreads)
     const Fibre fibre(plan, plan.along_last ? i / plan.length : i % plan.fibres);
     const int64_t id = index[fibre.index + k * plan.index_step];
     const bool good = id >= 0 && id < plan.limit;
-    if (!good) fault->report(i);
+    if (!good && fault != nullptr) fault->report(fibre.place + k * plan.place_step);
     y[fibre.dense + k * plan.dense_step] = good ? x[fibre.indexed + id * plan.indexed_step] : T(0);
   }
 }
 
-/// `parts` (a power of two) threads process one fibre; each adds only to the targets whose index modulo parts equals
-/// its number.
+/// `parts` (a power of two) threads process one fibre; each writes only the targets whose index modulo parts equals its
+/// number.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
-    gather_backward_kernel(TERN_GRID_CONSTANT(GatherPlan) plan, int parts, const T* dy, const int64_t* index, T* dx) {
+    scatter_kernel(TERN_GRID_CONSTANT(GatherPlan) plan, int parts, ScatterMode mode, const Stored<T>* source,
+                   const int64_t* index, Stored<T>* y, IndexFault* fault) {
   using F = ComputeType<T>;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < plan.fibres * parts; i += step) {
@@ -212,11 +218,27 @@ __global__ void __launch_bounds__(kThreads)
     const int64_t part = i % parts;
     for (int64_t k = 0; k < plan.length; ++k) {
       const int64_t id = index[fibre.index + k * plan.index_step];
-      if ((id & (parts - 1)) != part || id < 0 || id >= plan.limit) continue;
-      T& target = dx[fibre.indexed + id * plan.indexed_step];
-      const F value = to_compute(dy[fibre.dense + k * plan.dense_step]);
-      target = from_compute<T>(static_cast<F>(to_compute(target) + value));
+      if ((id & (parts - 1)) != part) continue;
+      if (id < 0 || id >= plan.limit) {
+        if (fault != nullptr) fault->report(fibre.place + k * plan.place_step);
+        continue;
+      }
+      Stored<T>& target = y[fibre.indexed + id * plan.indexed_step];
+      const F value = static_cast<F>(convert<T, F>(source[fibre.dense + k * plan.dense_step]));
+      target = convert<F, T>(combined(mode, static_cast<F>(convert<T, F>(target)), value));
     }
+  }
+}
+
+__global__ void __launch_bounds__(kThreads)
+    add_offsets_kernel(const int64_t* index, int64_t n, int64_t size, int64_t stride, bool first, int64_t* offsets,
+                       IndexFault* fault) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < n; i += step) {
+    const int64_t id = index[i], sum = first ? 0 : offsets[i];
+    const bool good = id >= -size && id < size;
+    if (!good) fault->report(i);
+    offsets[i] = good && sum >= 0 ? sum + stride * (id < 0 ? id + size : id) : -1;
   }
 }
 
@@ -288,16 +310,23 @@ void gather(Stream stream, ConstView x, int dim, ConstView index, View y, IndexF
   });
 }
 
-void gather_backward(Stream stream, ConstView dy, int dim, ConstView index, View dx) {
-  fill(stream, 0, dx);
+void scatter(Stream stream, ScatterMode mode, ConstView source, int dim, ConstView index, View y, IndexFault* fault) {
   if (index.numel() == 0) return;
-  const GatherPlan plan(index, dy, dx, dim);
+  const GatherPlan plan(index, source, y, dim);
   constexpr int64_t kManyFibres = 8192, kShortFibre = 16;
   const int parts = plan.fibres >= kManyFibres || plan.length <= kShortFibre ? 1 : kThreads;
-  dispatch_float(dx.dtype, [&]<class T>() {
-    launch(gather_backward_kernel<T>, dim3(block_count(plan.fibres * parts, kThreads)), dim3(kThreads), 0, stream, plan,
-           parts, dy.as<T>(), index.as<int64_t>(), dx.as<T>());
+  dispatch_any(y.dtype, [&]<class T>() {
+    launch(scatter_kernel<T>, dim3(block_count(plan.fibres * parts, kThreads)), dim3(kThreads), 0, stream, plan, parts,
+           mode, source.as<Stored<T>>(), index.as<int64_t>(), y.as<Stored<T>>(), fault);
   });
+}
+
+void add_offsets(Stream stream, ConstView index, int64_t size, int64_t stride, bool first, View offsets,
+                 IndexFault* fault) {
+  const int64_t n = index.numel();
+  if (n == 0) return;
+  launch(add_offsets_kernel, dim3(block_count(n, kThreads)), dim3(kThreads), 0, stream, index.as<int64_t>(), n, size,
+         stride, first, offsets.as<int64_t>(), fault);
 }
 
 }  // namespace tern::kernels::cuda

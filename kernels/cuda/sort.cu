@@ -226,6 +226,27 @@ struct TopSpace {
       : pieces(base), sorter(stream, n, pieces), columns(pieces.template take<uint32_t>(n)) {}
 };
 
+/// index[i] = the first column of the value's row whose element does not precede the value.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    search_sorted_kernel(const Stored<T>* sorted, const Stored<T>* values, int64_t n, int64_t cols, int64_t row_step,
+                         int64_t k, bool right, int64_t* index) {
+  for (int64_t i = first_element(); i < n; i += element_step()) {
+    const Stored<T>* const row = sorted + i / k * row_step;
+    const SortKey<T> key = sort_key<T>(values[i]);
+    int64_t low = 0, high = cols;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      const SortKey<T> at = sort_key<T>(row[middle]);
+      if (right ? at <= key : at < key)
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    index[i] = low;
+  }
+}
+
 }  // namespace
 
 int64_t sort_rows_workspace(Stream stream, int64_t rows, int64_t cols, DType dtype) {
@@ -286,6 +307,15 @@ void top_k_rows(Stream stream, ConstView x, bool largest, bool sorted, void* wor
                    static_cast<uint32_t>(k), values.as<Word>() + first * k, index.as<int64_t>() + first * k);
       });
     }
+  });
+}
+
+void search_sorted(Stream stream, ConstView sorted, ConstView values, bool right, View index) {
+  const int64_t n = values.numel(), cols = sorted.cols();
+  if (n == 0) return;
+  dispatch_any(values.dtype, [&]<class T>() {
+    launch_for(stream, n, search_sorted_kernel<T>, sorted.as<Stored<T>>(), values.as<Stored<T>>(), n, cols,
+               sorted.rows() == 1 ? 0 : cols, values.cols(), right, index.as<int64_t>());
   });
 }
 

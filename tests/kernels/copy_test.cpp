@@ -220,6 +220,22 @@ TEST_P(Copy, FillValuesAndStrides) {
   });
 }
 
+TEST_P(Copy, Triangles) {
+  for (const DType dtype : {float64, float32, bfloat16, uint8, boolean})
+    for (const Shape& shape : {Shape{1, 1}, {5, 7}, {3, 7, 4}, {2, 0, 3}, {130, 67}})
+      for (const int64_t diagonal : {int64_t{0}, int64_t{-3}, int64_t{2}, int64_t{1} << 62, -(int64_t{1} << 62)})
+        for (const bool lower : {false, true}) {
+          if (!takes_case(0, random)) continue;
+          Array x = random_array(random, dtype, shape, 1, 9), y(dtype, shape);
+          run_kernel([&](Call& on) { triangle(on.stream(), on(x), diagonal, lower, on(y)); });
+          const int64_t cols = y.cview().cols(), rows = y.cview().size(-2);
+          for (int64_t i = 0; i < y.numel(); ++i) {
+            const int64_t above = i % cols - i / cols % rows;
+            ASSERT_EQ(y.at(i), (lower ? above <= diagonal : above >= diagonal) ? x.at(i) : 0) << i;
+          }
+        }
+}
+
 TEST_P(Copy, Arange) {
   for_each_run([&] {
     for (DType dtype : {float64, float32, bfloat16, int64, int32})

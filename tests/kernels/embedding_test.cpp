@@ -53,7 +53,7 @@ TEST_P(Embedding, BackwardIsTheSumInOrder) {
   check_embedding_backward({float64, float32, int32, 2, 90, 5, 6, Order::kMisaligned}, random);
 }
 
-TEST_P(Embedding, GatherForwardAndBackward) {
+TEST_P(Embedding, GatherAndScatter) {
   for (const Shape& shape : {Shape{50}, Shape{6, 9}, Shape{3, 5, 8}, Shape{2, 1, 4, 3}})
     for (int dim = 0; dim < static_cast<int>(shape.size()); ++dim)
       for (const int64_t length : {0, 1, 7, 70})
@@ -89,24 +89,64 @@ TEST_P(Embedding, GatherOfOtherShapes) {
 
 TEST_P(Embedding, GatherIndicesOutsideTheDimensionAreCountedAndLeftOut) {
   for_each_run([&] {
-    const Array x = random_array(random, float32, {4, 3}, 1, 2), dy = random_array(random, float32, {5, 3}, 1, 2);
-    Array y(float32, {5, 3}), dx(float32, {4, 3}), index = random_ids(random, int64, {5, 3}, 4);
-    for (const auto& [i, bad] : {std::pair<int64_t, double>{1, 4}, {7, -1}, {14, 9e15}}) index.set(i, bad);
-    IndexFault fault;
+    const Array x = random_array(random, float32, {4, 3}, 1, 2), source = random_array(random, float32, {5, 3}, 1, 2);
+    Array y(float32, {5, 3}), sums(float32, {4, 3}), index = random_ids(random, int64, {5, 3}, 4);
+    sums.fill(0);
+    for (const auto& [i, bad] : {std::pair<int64_t, double>{14, 4}, {7, -1}, {6, 9e15}}) index.set(i, bad);
+    IndexFault fault, fault_of_scatter;
     run_kernel([&](Call& on) {
       gather(on.stream(), on(x), 0, on(index), on(y), on.memory(&fault));
-      gather_backward(on.stream(), on(dy), 0, on(index), on(dx));
+      scatter(on.stream(), ScatterMode::kAdd, on(source), 0, on(index), on(sums), on.memory(&fault_of_scatter));
     });
-    EXPECT_EQ(fault.count, 3);
+    for (const IndexFault& found : {fault, fault_of_scatter}) {
+      EXPECT_EQ(found.count, 3);
+      EXPECT_EQ(found.first, 6);  // in row-major order
+    }
     std::vector<double> expected(12, 0);
     for (int64_t i = 0; i < 15; ++i) {
-      const bool bad = i == 1 || i == 7 || i == 14;
+      const bool bad = i == 6 || i == 7 || i == 14;
       const int64_t element = bad ? 0 : static_cast<int64_t>(index.at(i)) * 3 + i % 3;
       EXPECT_EQ(y.at(i), bad ? 0 : x.at(element)) << i;
-      if (!bad) expected[element] = round_to(float32, expected[element] + dy.at(i));
+      if (!bad) expected[element] = round_to(float32, expected[element] + source.at(i));
     }
-    EXPECT_EQ(dx.values(), expected);
+    EXPECT_EQ(sums.values(), expected);
   });
+}
+
+/// The fault of a three-dimensional index has its row-major position, whatever dimension is indexed.
+TEST_P(Embedding, FaultsHaveRowMajorPositions) {
+  const Array x = random_array(random, float32, {9, 9, 9}, 1, 2);
+  for (int dim = 0; dim < 3; ++dim) {
+    Array index = random_ids(random, int64, {2, 3, 5}, 9), y(float32, {2, 3, 5});
+    const auto bad = static_cast<int64_t>(random() % 30);
+    index.set(bad, 9);
+    IndexFault fault;
+    run_kernel([&](Call& on) { gather(on.stream(), on(x), dim, on(index), on(y), on.memory(&fault)); });
+    EXPECT_EQ(fault.first, bad) << dim;
+  }
+}
+
+TEST_P(Embedding, OffsetsAreSumsOfWrappedIndices) {
+  const int64_t n = 700, sizes[] = {7, 12}, strides[] = {24, 1};
+  Array offsets(int64, {n});
+  std::vector<double> expected(n, 0);
+  for (int k = 0; k < 2; ++k) {
+    Array index(int64, {n});
+    IndexFault fault;
+    for (int64_t i = 0; i < n; ++i) {
+      const int64_t id =
+          static_cast<int64_t>(random() % static_cast<uint64_t>(2 * sizes[k] + 1)) - sizes[k];  // <= size
+      index.set(i, static_cast<double>(id));
+      if (id == sizes[k]) expected[i] = -1;
+      if (expected[i] >= 0) expected[i] += static_cast<double>((id < 0 ? id + sizes[k] : id) * strides[k]);
+    }
+    run_kernel([&](Call& on) {
+      add_offsets(on.stream(), on(index), sizes[k], strides[k], k == 0, on(offsets), on.memory(&fault));
+    });
+    const std::vector<double> ids = index.values();
+    EXPECT_EQ(fault.count, std::count(ids.begin(), ids.end(), static_cast<double>(sizes[k])));
+  }
+  EXPECT_EQ(offsets.values(), expected);
 }
 
 }  // namespace

@@ -220,6 +220,23 @@ TEST_P(Gemm, SixteenBitErrorsStayNearTheFormats) {
   }
 }
 
+TEST_P(Gemm, OfIntegersWrapsAround) {
+  for (const DType dtype : {int64, int32, uint8})
+    for (const auto& [m, k, n] : {std::array<int64_t, 3>{3, 5, 4}, {1, 0, 2}, {17, 70, 33}, {0, 3, 2}})
+      for (const Order order : kAllOrders) {
+        if (!takes_case(2 * m * n, random)) continue;
+        const Array a = random_array(random, dtype, {2, m, k}, 0, 200, order),
+                    b = random_array(random, dtype, {2, k, n}, 0, 200, order);
+        Array c(dtype, {2, m, n});
+        run_kernel([&](Call& on) { integer_gemm(on.stream(), on(a), on(b), on(c)); });
+        for (int64_t i = 0; i < c.numel(); ++i) {
+          double sum = 0;
+          for (int64_t p = 0; p < k; ++p) sum += a.at(i / n * k + p) * b.at((i / (m * n) * k + p) * n + i % n);
+          ASSERT_EQ(c.at(i), dtype == uint8 ? std::fmod(sum, 256) : sum) << name_of(dtype);
+        }
+      }
+}
+
 TEST_P(Gemm, PropagatesNan) {
   for (const DType dtype : kFloatTypes) {
     Array a(dtype, {200, 32}), b(dtype, {32, 32}), c(dtype, {200, 32});

@@ -85,6 +85,33 @@ TEST_P(Sort, TopKTiesAcrossTiles) {
   }
 }
 
+TEST_P(Sort, SearchSortedCountsWhatPrecedes) {
+  for (const DType dtype : kAllTypes)
+    for (const int64_t rows : {1, 3})
+      for (const int64_t cols : {0, 1, 40}) {
+        Array x(dtype, {rows, cols}), sorted(dtype, {rows, cols}), values(dtype, {3, 17}), index(int64, {3, 17});
+        fill_for_sort(x, random);
+        fill_for_sort(values, random);
+        for (int64_t r = 0; r < rows; ++r) {
+          const std::vector<int64_t> order = sorted_columns(x, r, false);
+          for (int64_t j = 0; j < cols; ++j) sorted.set(r * cols + j, x.at(r * cols + order[j]));
+        }
+        for (const bool right : {false, true}) {
+          run_kernel([&](Call& on) { search_sorted(on.stream(), on(sorted), on(values), right, on(index)); });
+          for (int64_t i = 0; i < values.numel(); ++i) {
+            const auto value_of = [&](double v) { return dtype == boolean ? v != 0 : v; };
+            const double v = value_of(values.at(i));
+            int64_t count = 0;
+            for (int64_t j = 0; j < cols; ++j) {
+              const double s = value_of(sorted.at((rows == 1 ? 0 : i / 17) * cols + j));
+              count += std::isnan(s) ? right && std::isnan(v) : std::isnan(v) || s < v || (right && s == v);
+            }
+            ASSERT_EQ(static_cast<int64_t>(index.at(i)), count) << name_of(dtype) << ", value " << v;
+          }
+        }
+      }
+}
+
 TEST_P(Sort, ScatterOfEveryDTypeAndSize) {
   for_each_run([&] {
     for (const DType dtype : kAllTypes) {

@@ -66,7 +66,7 @@ inline void check_embedding_backward(const BackwardCase& s, std::mt19937_64& ran
   for (int64_t i = 0; i < s.count * s.cols; ++i) ASSERT_EQ(dweight.at(i), round_to(s.out_type, expected[i])) << i;
 }
 
-/// Calls use(element of y, element of x) for each pair of elements of x and y (or dx and dy) that correspond.
+/// Calls use(element of the index, element of x) for each element of the index and the one that it names.
 template <class Use>
 void for_each_gathered(const Array& index, const Shape& x_shape, int dim, const Use& use) {
   for (int64_t i = 0; i < index.numel(); ++i) {
@@ -82,7 +82,37 @@ void for_each_gathered(const Array& index, const Shape& x_shape, int dim, const 
   }
 }
 
-/// gather of `dtype` and, for floats, its backward; each sum of that is rounded to the dtype.
+/// combined() of numbers that a double holds.
+inline double combined_value(ScatterMode mode, DType dtype, double target, double value) {
+  if (mode == ScatterMode::kAssign) return value;
+  if (mode == ScatterMode::kMaximum) return std::max(target, value);
+  if (mode == ScatterMode::kMinimum) return std::min(target, value);
+  const double result = mode == ScatterMode::kAdd ? target + value : target * value;
+  if (dtype == int32) return static_cast<int32_t>(static_cast<int64_t>(result));
+  return dtype == uint8 ? std::fmod(result, 256) : round_to(dtype, result);
+}
+
+/// Each result is rounded to the dtype.
+inline void check_scatter(ScatterMode mode, DType dtype, const Shape& shape, int dim, const Array& index, Order order,
+                          std::mt19937_64& random) {
+  SCOPED_TRACE(testing::Message() << "mode " << static_cast<int>(mode) << ", " << name_of(dtype));
+  const double high = dtype == int64 ? 2 : 4;  // products of int64 stay small
+  const Array source = random_array(random, dtype, index.shape(), 0, high, order);
+  const Array before = random_array(random, dtype, shape, 0, high, order);
+  std::vector<double> expected = before.values();
+  for_each_gathered(index, shape, dim, [&](int64_t i, int64_t to) {
+    expected[to] = combined_value(mode, dtype, expected[to], source.at(i));
+  });
+  for_each_run([&] {
+    Array y(dtype, shape, order);
+    y.set(before.values());
+    run_kernel([&](Call& on) { scatter(on.stream(), mode, on(source), dim, on(index), on(y), nullptr); });
+    EXPECT_EQ(y.values(), expected);
+    expect_gaps_untouched(y);
+  });
+}
+
+/// gather, and a scatter of any mode.
 inline void check_gather(DType dtype, const Shape& shape, int dim, const Array& index, Order order,
                          std::mt19937_64& random) {
   Array x = random_array(random, dtype, shape, 0, 9, order), y(dtype, index.shape(), order);
@@ -91,14 +121,9 @@ inline void check_gather(DType dtype, const Shape& shape, int dim, const Array& 
                            [&](Call& on) { gather(on.stream(), on(x), dim, on(index), on(y), on.memory(&fault)); });
   ASSERT_EQ(fault.count, 0);
   for_each_gathered(index, shape, dim, [&](int64_t i, int64_t from) { ASSERT_EQ(y.at(i), x.at(from)); });
-  if (!is_floating(dtype)) return;
-  const Array dy = random_array(random, dtype, index.shape(), -1, 1, order);
-  Array dx = random_array(random, dtype, shape, 5, 6, order);  // must be overwritten
-  expect_same_in_every_run({&dx}, [&](Call& on) { gather_backward(on.stream(), on(dy), dim, on(index), on(dx)); });
-  std::vector<double> expected(dx.numel(), 0);
-  for_each_gathered(index, shape, dim,
-                    [&](int64_t i, int64_t to) { expected[to] = round_to(dtype, expected[to] + dy.at(i)); });
-  for (int64_t i = 0; i < dx.numel(); ++i) ASSERT_EQ(dx.at(i), expected[i]);
+  constexpr ScatterMode kModes[] = {ScatterMode::kAssign, ScatterMode::kAdd, ScatterMode::kMultiply,
+                                    ScatterMode::kMaximum, ScatterMode::kMinimum};
+  check_scatter(kModes[random() % 5], dtype, shape, dim, index, order, random);
 }
 
 }  // namespace tern::kernels
