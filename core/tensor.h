@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "tern/core/device/device.h"
@@ -24,6 +25,8 @@
 #include "tern/kernels/base/check.h"
 
 namespace tern {
+
+class TensorIndex;
 
 namespace detail {
 class Node;
@@ -93,7 +96,15 @@ class Tensor {
   Tensor transpose(int a, int b) const;
   Tensor t() const { return transpose(-2, -1); }
   Tensor permute(const std::vector<int>& order) const;
+  /// Moves dimensions source[i] to places destination[i]; the others keep their order.
+  Tensor movedim(const std::vector<int>& source, const std::vector<int>& destination) const;
+  Tensor movedim(int source, int destination) const { return movedim(std::vector{source}, std::vector{destination}); }
+  /// Replaces a dimension by several, whose sizes have its size as product; one may be -1.
+  Tensor unflatten(int dim, const std::vector<int64_t>& sizes) const;
+  /// Drops a dimension of size 1, those of the list, or all; a dimension of another size stays.
   Tensor squeeze(int dim) const;
+  Tensor squeeze(const std::vector<int>& dims) const;
+  Tensor squeeze() const;
   Tensor unsqueeze(int dim) const;
   /// Broadcasts without a copy; -1 keeps a size.
   Tensor expand(const std::vector<int64_t>& sizes) const;
@@ -101,16 +112,34 @@ class Tensor {
   Tensor expand(const Shape& shape) const { return expand(shape.vec()); }
   /// Elements begin, begin + step, ... < end of dimension dim; begin and end may be negative and are clamped (Python).
   Tensor slice(int dim, int64_t begin, int64_t end = INT64_MAX, int64_t step = 1) const;
+  /// Elements start ... start + length - 1 of dimension dim; start may be negative (from the end).
+  Tensor narrow(int dim, int64_t start, int64_t length) const;
+  /// The elements [..., i, ..., i + offset, ...] of dimensions dim1 and dim2, which disappear, as a new last dimension;
+  /// with a negative offset [..., i - offset, ..., i, ...].
+  Tensor diagonal(int64_t offset = 0, int dim1 = 0, int dim2 = 1) const;
   /// Element `index` of dimension dim, which disappears.
   Tensor select(int dim, int64_t index) const;
   Tensor operator[](int64_t index) const { return select(0, index); }
   // One op for all pieces, whose backward joins their gradients (a piece that is not used counts as zeros): cheaper
   // than a slice for each.
-  /// Views of sizes[i] along dim, whose sum must be the dimension; or equal pieces.
+  /// Views of sizes[i] along dim, whose sum must be the dimension; or of one size, where the last may be smaller.
   std::vector<Tensor> split(const std::vector<int64_t>& sizes, int dim = 0) const;
+  std::vector<Tensor> split(std::initializer_list<int64_t> sizes, int dim = 0) const {
+    return split(std::vector<int64_t>(sizes), dim);
+  }
+  std::vector<Tensor> split(int64_t size, int dim = 0) const;
+  /// At most `pieces` views of equal size, rounded up; the last may be smaller (PyTorch's rule: 5 elements in 4 pieces
+  /// are 2, 2 and 1). tensor_split gives exactly `pieces`, of which the first are larger by one; or it splits before
+  /// each of the indices, which are clamped as in slice.
   std::vector<Tensor> chunk(int64_t pieces, int dim = 0) const;
+  std::vector<Tensor> tensor_split(int64_t pieces, int dim = 0) const;
+  std::vector<Tensor> tensor_split(const std::vector<int64_t>& indices, int dim = 0) const;
   /// The elements along dim, which disappears.
   std::vector<Tensor> unbind(int dim = 0) const;
+
+  /// x[indices] of Python, by PyTorch's rules: x.index({0, Slice{1, 3}, rows, NewAxis{}}). See TensorIndex, below. With
+  /// numbers and slices alone it is a view, otherwise a copy.
+  Tensor index(const std::vector<TensorIndex>& indices) const;
 
   // In place: the result replaces the contents and bumps the version. Differentiable on a tensor that is neither a view
   // nor a leaf; a leaf that needs a gradient may only be changed under NoGrad.
@@ -123,6 +152,18 @@ class Tensor {
   Tensor& mul_(const Tensor& other);
   Tensor& mul_(double value);
   Tensor& div_(const Tensor& other);
+  Tensor& masked_fill_(const Tensor& mask, double value);
+  /// x[indices] = values, which broadcast and convert. Of several values for one element the last is taken, in the
+  /// row-major order of the indices; with accumulate all are added to it. core/ops/indexing.h has the op that returns a
+  /// new tensor, and those whose in-place forms follow.
+  Tensor& index_put_(const std::vector<TensorIndex>& indices, const Tensor& values, bool accumulate = false);
+  Tensor& index_put_(const std::vector<TensorIndex>& indices, double value);
+  Tensor& index_fill_(int dim, const Tensor& index, double value);
+  Tensor& index_copy_(int dim, const Tensor& index, const Tensor& source);
+  Tensor& index_add_(int dim, const Tensor& index, const Tensor& source, double alpha = 1);
+  Tensor& scatter_(int dim, const Tensor& index, const Tensor& source);
+  Tensor& scatter_(int dim, const Tensor& index, double value);
+  Tensor& scatter_add_(int dim, const Tensor& index, const Tensor& source);
   uint32_t version() const;
   void bump_version() const;
 
@@ -164,6 +205,34 @@ class Tensor {
   std::shared_ptr<detail::TensorImpl> impl_;
 };
 
+/// Elements begin, begin + step, ... < end, as Tensor::slice takes them.
+struct Slice {
+  int64_t begin = 0, end = INT64_MAX, step = 1;
+};
+/// All dimensions that the other entries do not name.
+struct Ellipsis {};
+/// A new dimension of size 1.
+struct NewAxis {};
+
+/// One entry of Tensor::index: a number, which drops a dimension; a Slice; an integer tensor, whose elements may be
+/// negative (from the end); a bool tensor, which takes as many dimensions as it has and stands for the indices of its
+/// true elements; NewAxis; or once Ellipsis. Dimensions without an entry are taken whole. Tensors broadcast to a common
+/// shape, which replaces the dimensions they index: at their place, or in front if other entries than numbers lie
+/// between them.
+class TensorIndex {
+ public:
+  using Value = std::variant<int64_t, Slice, Tensor, Ellipsis, NewAxis>;
+  // Not explicit, so that a list of entries is written in braces. A bool is no entry.
+  template <class T>
+  requires std::is_constructible_v<Value, T> &&
+      (!std::is_same_v<std::decay_t<T>, bool>)TensorIndex(const T& value)  // NOLINT(google-explicit-constructor)
+      : value_(value) {}
+  const Value& value() const { return value_; }
+
+ private:
+  Value value_;
+};
+
 // Factories. Throw OutOfMemoryError, or Error on bad shapes.
 Tensor empty(const Shape& shape, const TensorOptions& options = {});
 Tensor empty_like(const Tensor& other);
@@ -173,6 +242,13 @@ Tensor zeros(const Shape& shape, const TensorOptions& options = {});
 Tensor zeros_like(const Tensor& other);
 Tensor ones(const Shape& shape, const TensorOptions& options = {});
 Tensor full(const Shape& shape, double value, const TensorOptions& options = {});
+Tensor full_like(const Tensor& other, double value);
+Tensor ones_like(const Tensor& other);
+/// Ones on the main diagonal of a matrix of zeros.
+Tensor eye(int64_t rows, int64_t cols, const TensorOptions& options = {});
+Tensor eye(int64_t size, const TensorOptions& options = {});
+/// `steps` numbers from start to end, both of which are taken exactly, in equal distances.
+Tensor linspace(double start, double end, int64_t steps, const TensorOptions& options = {});
 /// start, start + step, ... < end.
 Tensor arange(double start, double end, double step = 1, const TensorOptions& options = {.dtype = DType::kInt64});
 /// Uniform in [0, 1) and standard normal, from the generator's next draw: equal on every device.

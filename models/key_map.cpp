@@ -94,7 +94,7 @@ StateView to_checkpoint_names(const KeyMap& map, const StateView& state) {
   for (const NamedTensor& entry : state) {
     const std::vector<std::string> names = checkpoint_names_of(map, entry.name);
     const Tensor value = entry.tensor.detach();
-    const std::vector<Tensor> pieces = value.chunk(static_cast<int64_t>(names.size()), 0);
+    const std::vector<Tensor> pieces = value.tensor_split(static_cast<int64_t>(names.size()), 0);
     for (size_t i = 0; i < names.size(); ++i) result.push_back({names[i], pieces[i]});
   }
   return result;

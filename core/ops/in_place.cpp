@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/indexed_write.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/transfer.h"
 #include "tern/kernels/copy.h"
@@ -31,11 +32,15 @@ void rebase(Tensor& x, const Tensor& result) {
   detail::replace_history(x, result);
 }
 
-void check_fits(const char* op, const Tensor& x, const Tensor& other) {
-  TERN_CHECK(broadcasts_to(other.shape(), x.shape()), op, ": ", other.shape(), " does not broadcast to ", x.shape());
+void check_distinct(const char* op, const Tensor& x) {
   for (int d = 0; d < x.dim(); ++d)
     TERN_CHECK(x.strides()[d] != 0 || x.shape()[d] <= 1 || x.numel() == 0, op, ": several elements of ", x.describe(),
                " have the same address (expand); use contiguous() first");
+}
+
+void check_fits(const char* op, const Tensor& x, const Tensor& other) {
+  TERN_CHECK(broadcasts_to(other.shape(), x.shape()), op, ": ", other.shape(), " does not broadcast to ", x.shape());
+  check_distinct(op, x);
 }
 
 /// `other`, copied when it shares x's memory in another arrangement: writing x would change it while it is read.
@@ -77,6 +82,27 @@ void written(Tensor& x) {
   x.bump_version();
   detail::AutogradMeta* meta = x.impl()->autograd.get();
   if (meta && meta->grad_fn && grad_enabled()) meta->history_version = x.version();
+}
+
+/// Writes call.*source to the elements of x that the call names.
+template <class Call>
+Tensor& write_in_place(const char* op, Tensor& x, Call call, Tensor Call::*source) {
+  check_distinct(op, x);
+  if (check_in_place(op, x, call.*source)) {
+    rebase(x, detail::written(x, call));
+    return x;
+  }
+  call.*source = apart(x, (call.*source).detach());
+  detail::write(x.detach(), call);
+  x.bump_version();
+  return x;
+}
+
+/// Writes a source to the elements that an index names along a dimension.
+Tensor& scatter_in_place(Tensor& x, const detail::ScatterCall& call) {
+  detail::ScatterCall own = call;
+  own.index = apart(x, call.index);
+  return write_in_place(call.op, x, own, &detail::ScatterCall::source);
 }
 
 /// A scalar as a tensor that add_ and mul_ take.
@@ -128,6 +154,57 @@ Tensor& Tensor::mul_(double value) { return in_place("mul_", *this, scalar_for("
 Tensor& Tensor::sub_(const Tensor& other) { return in_place("sub_", *this, other, kernels::Sub{}); }
 Tensor& Tensor::mul_(const Tensor& other) { return in_place("mul_", *this, other, kernels::Mul{}); }
 Tensor& Tensor::div_(const Tensor& other) { return in_place("div_", *this, other, kernels::Div{}); }
+
+Tensor& Tensor::masked_fill_(const Tensor& mask, double value) {
+  TERN_CHECK(mask.dtype() == DType::kBool, "masked_fill_: the mask must be bool, got ", mask.describe());
+  check_fits("masked_fill_", *this, mask);
+  if (check_in_place("masked_fill_", *this, {})) {
+    rebase(*this, masked_fill(*this, mask, value));
+    return *this;
+  }
+  const NoGrad off;
+  const Tensor condition = apart(*this, mask), filler = full({}, value, options());
+  const Tensor* const inputs[] = {&condition, &filler, this};
+  detail::pointwise_into(detail::describe_pointwise(kernels::Where{}), inputs, *this);
+  bump_version();
+  return *this;
+}
+
+Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, const Tensor& values, bool accumulate) {
+  constexpr const char* kName = "index_put_";
+  detail::IndexCall call = detail::index_put_call(kName, *this, indices, values, accumulate);
+  for (Tensor& index : call.indices) index = apart(*this, index);
+  return write_in_place(kName, *this, call, &detail::IndexCall::values);
+}
+Tensor& Tensor::index_put_(const std::vector<TensorIndex>& indices, double value) {
+  return index_put_(indices, full({}, value, options()));
+}
+
+Tensor& Tensor::index_fill_(int dim, const Tensor& index, double value) {
+  const Tensor source = full({}, value, options());
+  return scatter_in_place(*this,
+                          detail::slices_call("index_fill_", kernels::ScatterMode::kAssign, *this, dim, index, source));
+}
+Tensor& Tensor::index_copy_(int dim, const Tensor& index, const Tensor& source) {
+  return scatter_in_place(*this,
+                          detail::slices_call("index_copy_", kernels::ScatterMode::kAssign, *this, dim, index, source));
+}
+Tensor& Tensor::index_add_(int dim, const Tensor& index, const Tensor& source, double alpha) {
+  const Tensor scaled = alpha == 1 ? source : mul(source, alpha);
+  return scatter_in_place(*this,
+                          detail::slices_call("index_add_", kernels::ScatterMode::kAdd, *this, dim, index, scaled));
+}
+Tensor& Tensor::scatter_(int dim, const Tensor& index, const Tensor& source) {
+  return scatter_in_place(*this,
+                          detail::scatter_call("scatter_", kernels::ScatterMode::kAssign, *this, dim, index, source));
+}
+Tensor& Tensor::scatter_(int dim, const Tensor& index, double value) {
+  return scatter_(dim, index, full({}, value, options()).expand(index.shape()));
+}
+Tensor& Tensor::scatter_add_(int dim, const Tensor& index, const Tensor& source) {
+  return scatter_in_place(*this,
+                          detail::scatter_call("scatter_add_", kernels::ScatterMode::kAdd, *this, dim, index, source));
+}
 Tensor& Tensor::add_(const Tensor& other, double alpha) {
   return in_place("add_", *this, alpha == 1 ? other : mul(other, alpha), kernels::Add{});
 }

@@ -2,6 +2,7 @@
 
 #include "tern/core/autograd/function.h"
 #include "tern/core/memory/index_check.h"
+#include "tern/core/ops/indexed_write.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
@@ -14,22 +15,6 @@ namespace {
 /// A look-up reads the elements that it writes and their indices, not all of its first input.
 void count_bytes(const Tensor& y, const Tensor& index) {
   if (profiling()) profile_bytes(static_cast<double>(2 * y.nbytes() + index.nbytes()));
-}
-
-/// Describes a bad index and its position. An index expanded along other dimensions counts once.
-std::string describe_fault(const kernels::IndexFault& fault, const Tensor& x, const Tensor& index, int dim) {
-  bool expanded = index.dim() > 1;
-  int64_t inner = 1, copies = 1;
-  for (int e = 0; e < index.dim(); ++e) {
-    if (e == dim) continue;
-    expanded = expanded && (index.strides()[e] == 0 || index.size(e) == 1);
-    copies *= index.size(e);
-    if (e > dim) inner *= index.size(e);
-  }
-  const int64_t position = expanded ? fault.first / inner % index.size(dim) : fault.first;
-  const int64_t value = index.contiguous().reshape({-1})[fault.first].item<int64_t>();
-  return detail::concatenate("index ", value, " at position ", position, " is outside [0, ", x.size(dim), ") (",
-                             expanded ? fault.count / copies : fault.count, " in all)");
 }
 
 /// Sums dy's rows by id into the embedding's gradient, weight [shape].
@@ -94,7 +79,7 @@ struct Embedding final : Function<Embedding> {
   }
 };
 
-Tensor scatter_add(const Tensor& dy, const Tensor& index, int dim, const Shape& shape) {
+Tensor add_up_along(const Tensor& dy, const Tensor& index, int dim, const Shape& shape) {
   const Tensor dx = zeros(shape, dy.options());
   kernels::scatter(current_stream(dy.device()), kernels::ScatterMode::kAdd, dy.view(), dim, index.view(), dx.view(),
                    nullptr);
@@ -110,7 +95,7 @@ struct GatherGradient final : Function<GatherGradient> {
   Tensor forward(const Tensor& dy, const Tensor& index, int dim, const Shape& shape) {
     index_ = index;
     dim_ = dim;
-    return scatter_add(dy, index, dim, shape);
+    return add_up_along(dy, index, dim, shape);
   }
   Grads backward(const Tensor& g) override { return {gather(g, dim_, index_.get()), {}}; }
 };
@@ -128,13 +113,13 @@ struct Gather final : Function<Gather> {
     const Tensor y = empty(index.shape(), x.options());
     IndexCheck check(op, x.device());
     kernels::gather(current_stream(x.device()), x.view(), dim, index.view(), y.view(), check.data());
-    TERN_CHECK(check.passed(), op, ": ", describe_fault(check.found(), x, index, dim));
+    TERN_CHECK(check.passed(), op, ": ", detail::describe_fault(check.found(), index, dim, 0, x.size(dim)));
     count_bytes(y, index);
     return y;
   }
   Grads backward(const Tensor& dy) override {
     if (grad_enabled()) return {GatherGradient::apply(dy, index_.get(), dim_, shape_), {}};
-    return {scatter_add(dy, index_.get(), dim_, shape_), {}};
+    return {add_up_along(dy, index_.get(), dim_, shape_), {}};
   }
 };
 
@@ -200,6 +185,7 @@ Tensor embedding(const Tensor& weight, const Tensor& ids, int64_t padding_index)
 }
 
 Tensor gather(const Tensor& x, int dim, const Tensor& index) {
+  if (x.dim() == 0 && index.dim() == 0) return gather(x.reshape({1}), dim, index.reshape({1})).reshape(Shape{});
   const int i = x.shape().wrap(dim);
   TERN_CHECK(index.dtype() == DType::kInt64 && index.dim() == x.dim(), "gather: index must be int64 with ", x.dim(),
              " dimensions, got ", index.describe());

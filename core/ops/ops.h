@@ -10,6 +10,7 @@
 #include "tern/core/ops/norm.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/random.h"
+#include "tern/core/ops/rearrange.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/row_chain.h"
 #include "tern/core/ops/softmax.h"

@@ -21,12 +21,12 @@ int64_t cols_of(const Tensor& x) { return x.const_view().cols(); }
 
 // Both work along the last dimension, in which no index repeats; each is the gradient of the other.
 
-Tensor take(const Tensor& x, const Tensor& index);
-Tensor scatter(const Tensor& y, const Tensor& index, int64_t cols);
+Tensor take_columns(const Tensor& x, const Tensor& index);
+Tensor scatter_columns(const Tensor& y, const Tensor& index, int64_t cols);
 
 /// y[..., j] = x[..., index[..., j]]
-struct Take final : Function<Take> {
-  static constexpr const char* kName = "take";
+struct TakeColumns final : Function<TakeColumns> {
+  static constexpr const char* kName = "take_columns";
   static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
   int64_t cols_ = 0;
@@ -40,12 +40,12 @@ struct Take final : Function<Take> {
     if (profiling()) profile_bytes(static_cast<double>(2 * y.nbytes() + index.nbytes()));  // not all of x
     return y;
   }
-  Grads backward(const Tensor& dy) override { return {scatter(dy, index_.get(), cols_), {}}; }
+  Grads backward(const Tensor& dy) override { return {scatter_columns(dy, index_.get(), cols_), {}}; }
 };
 
 /// x[..., index[..., j]] = y[..., j], other elements 0; `cols` elements per row.
-struct Scatter final : Function<Scatter> {
-  static constexpr const char* kName = "scatter";
+struct ScatterColumns final : Function<ScatterColumns> {
+  static constexpr const char* kName = "scatter_columns";
   static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
   Tensor forward(const Tensor& y, const Tensor& index, int64_t cols) {
@@ -54,11 +54,13 @@ struct Scatter final : Function<Scatter> {
     kernels::scatter_rows(current_stream(y.device()), y.contiguous().view(), index.view(), x.view());
     return x;
   }
-  Grads backward(const Tensor& dx) override { return {take(dx, index_.get()), {}}; }
+  Grads backward(const Tensor& dx) override { return {take_columns(dx, index_.get()), {}}; }
 };
 
-Tensor take(const Tensor& x, const Tensor& index) { return Take::apply(x, index); }
-Tensor scatter(const Tensor& y, const Tensor& index, int64_t cols) { return Scatter::apply(y, index, cols); }
+Tensor take_columns(const Tensor& x, const Tensor& index) { return TakeColumns::apply(x, index); }
+Tensor scatter_columns(const Tensor& y, const Tensor& index, int64_t cols) {
+  return ScatterColumns::apply(y, index, cols);
+}
 
 /// Sorts contiguous x along its last dimension; returns values and indices.
 struct Sort final : Function<Sort> {
@@ -74,7 +76,7 @@ struct Sort final : Function<Sort> {
     index_ = index;
     return {values, index};
   }
-  Grads backward(const Tensor& dy) override { return {scatter(dy, index_.get(), cols_of(dy))}; }
+  Grads backward(const Tensor& dy) override { return {scatter_columns(dy, index_.get(), cols_of(dy))}; }
 };
 
 struct TopK final : Function<TopK> {
@@ -93,7 +95,7 @@ struct TopK final : Function<TopK> {
     index_ = index;
     return {values, index};
   }
-  Grads backward(const Tensor& dy) override { return {scatter(dy, index_.get(), cols_)}; }
+  Grads backward(const Tensor& dy) override { return {scatter_columns(dy, index_.get(), cols_)}; }
 };
 
 /// Cumulative sums of contiguous x along its last dimension.
@@ -188,7 +190,7 @@ Tensor masked_select(const Tensor& x, const Tensor& mask) {
   detail::check_one_device("masked_select", {&x, &mask});
   const Shape shape = broadcast_shapes("masked_select", x.shape(), mask.shape());
   const Tensor positions = positions_of("masked_select", mask.expand(shape));
-  return take(x.expand(shape).reshape({shape.numel()}), positions);
+  return take_columns(x.expand(shape).reshape({shape.numel()}), positions);
 }
 
 }  // namespace tern

@@ -1,5 +1,7 @@
 #pragma once
-// Sorting, selecting and cumulative sums. The values are differentiable as in PyTorch, any number of times.
+// Sorting, selecting, searching and cumulative sums. The values are differentiable as in PyTorch, any number of times.
+
+#include <optional>
 
 #include "tern/core/tensor.h"
 
@@ -22,6 +24,33 @@ Tensor argsort(const Tensor& x, int dim = -1, bool descending = false);
 /// x.size(dim).
 SortResult topk(const Tensor& x, int64_t k, int dim = -1, bool largest = true, bool sorted = true);
 
+/// The k-th smallest element along dim, k from 1; with keepdim the dimension stays with size 1. Of equal elements
+/// kthvalue gives the position of the k-th in sorted order.
+SortResult kthvalue(const Tensor& x, int64_t k, int dim = -1, bool keepdim = false);
+/// The lower one of the middle elements along dim; NaN if there is one, or, for nanmedian, only if all are.
+SortResult median(const Tensor& x, int dim, bool keepdim = false);
+SortResult nanmedian(const Tensor& x, int dim, bool keepdim = false);
+/// The same of all elements; NaN of no floats. The elements that equal it share the gradient.
+Tensor median(const Tensor& x);
+Tensor nanmedian(const Tensor& x);
+/// How a quantile between two elements is made of them. kNearest rounds halves to the even position.
+enum class Interpolation : uint8_t { kLinear, kLower, kHigher, kMidpoint, kNearest };
+/// The elements at q (size - 1) of the sorted x along dim, without a dimension of all of x; NaN if there is one. q is a
+/// number in [0, 1], or a vector of them, read by the host, which gives the result a first dimension. Floats only. Not
+/// differentiable by q.
+Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int> dim = {}, bool keepdim = false,
+                Interpolation interpolation = Interpolation::kLinear);
+Tensor quantile(const Tensor& x, double q, std::optional<int> dim = {}, bool keepdim = false,
+                Interpolation interpolation = Interpolation::kLinear);
+
+/// For every value the number of elements of `sorted` (ascending) that are less than it, or with `right` not greater:
+/// int64. One dtype. sorted is a vector, or has the values' dimensions before the last.
+Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right = false);
+/// searchsorted(boundaries, values, right).
+Tensor bucketize(const Tensor& values, const Tensor& boundaries, bool right = false);
+/// Whether each element of x equals one of the candidates (NaN equals none): bool.
+Tensor isin(const Tensor& x, const Tensor& candidates, bool invert = false);
+
 /// Cumulative sums along dim, in x's shape. Floats are added in fp64 in a fixed order and rounded to x's dtype;
 /// integers and bool give int64, which wraps around.
 Tensor cumsum(const Tensor& x, int dim);
@@ -30,6 +59,20 @@ Tensor cumsum(const Tensor& x, int dim);
 
 /// The indices of the nonzero elements (NaN is nonzero), in row-major order: int64 [count, x.dim()].
 Tensor nonzero(const Tensor& x);
+/// values[inverse] is x; counts[i] is how often values[i] occurs. inverse (of x's shape) and counts are int64.
+struct UniqueResult {
+  Tensor values, inverse, counts;
+};
+/// The different elements of the flattened x, ascending; every NaN is different. Not differentiable.
+UniqueResult unique(const Tensor& x);
+/// The same for runs of equal elements, in the order of x.
+UniqueResult unique_consecutive(const Tensor& x);
+/// How often 0, 1, ... occur in a vector of integers that are not negative: int64 [max(x's maximum + 1, minlength)].
+/// With weights, of x's shape, the sums of their weights instead, in fp32 for fp32 weights and fp64 for others.
+Tensor bincount(const Tensor& x, const Tensor& weights = {}, int64_t minlength = 0);
+/// How many elements of a floating x are in each of `bins` equal parts of [low, high], whose last includes high; others
+/// are not counted. If low == high, x's least and greatest elements are taken instead. Of x's dtype.
+Tensor histc(const Tensor& x, int64_t bins = 100, double low = 0, double high = 0);
 /// The elements of x where the bool mask is set, in row-major order of their common broadcast shape: [count].
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 

@@ -4,6 +4,7 @@
 
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/indexing.h"
+#include "tern/core/ops/rearrange.h"
 #include "tern/core/tensor.h"
 
 namespace tern {
@@ -88,7 +89,7 @@ struct SliceBackward final : Function<SliceBackward> {
   }
 };
 
-struct Slice final : Function<Slice> {
+struct SliceView final : Function<SliceView> {
   static constexpr const char* kName = "slice";
   static constexpr bool kTwiceDifferentiable = true;
   Shape shape_;
@@ -107,6 +108,63 @@ struct Slice final : Function<Slice> {
     return {sum};
   }
 };
+
+/// The diagonal of two dimensions of a shape.
+struct DiagonalRange {
+  int64_t offset = 0;
+  int rows = 0, cols = 1;
+};
+
+Tensor diagonal_view(const Tensor& x, const DiagonalRange& range) {
+  const int64_t down = std::max<int64_t>(-range.offset, 0), right = std::max<int64_t>(range.offset, 0);
+  const int64_t count = std::max<int64_t>(std::min(x.shape()[range.rows] - down, x.shape()[range.cols] - right), 0);
+  std::vector<int64_t> sizes;
+  Strides strides{};
+  for (int d = 0; d < x.dim(); ++d)
+    if (d != range.rows && d != range.cols) {
+      strides[sizes.size()] = x.strides()[d];
+      sizes.push_back(x.shape()[d]);
+    }
+  const int64_t row = x.strides()[range.rows], col = x.strides()[range.cols];
+  strides[sizes.size()] = row + col;
+  sizes.push_back(count);
+  return make_view(x, x.storage_offset() + (count > 0 ? down * row + right * col : 0), Shape(sizes), strides);
+}
+
+/// Writes y on the diagonal of a tensor of zeros. Its backward is the diagonal.
+struct DiagonalEmbedding final : Function<DiagonalEmbedding> {
+  static constexpr const char* kName = "diag_embed";
+  static constexpr bool kTwiceDifferentiable = true;
+  DiagonalRange range_;
+  Tensor forward(const Tensor& y, const Shape& shape, const DiagonalRange& range) {
+    range_ = range;
+    const Tensor x = zeros(shape, y.options());
+    diagonal_view(x, range).copy_(y);
+    return x;
+  }
+  Grads backward(const Tensor& g) override { return {g.diagonal(range_.offset, range_.rows, range_.cols)}; }
+};
+
+struct Diagonal final : Function<Diagonal> {
+  static constexpr const char* kName = "diagonal";
+  static constexpr bool kTwiceDifferentiable = true;
+  Shape shape_;
+  DiagonalRange range_;
+  Tensor forward(const Tensor& x, const DiagonalRange& range) {
+    shape_ = x.shape();
+    range_ = range;
+    return diagonal_view(x, range);
+  }
+  Grads backward(const Tensor& dy) override { return {DiagonalEmbedding::apply(dy, shape_, range_)}; }
+};
+
+/// Throws Error unless rows and cols are different dimensions; a diagonal far outside the matrix is empty.
+DiagonalRange diagonal_range(const char* op, int64_t offset, const Shape& shape, int rows, int cols) {
+  const DiagonalRange range{std::clamp<int64_t>(offset, -INT64_MAX / 2, INT64_MAX / 2), shape.wrap(rows),
+                            shape.wrap(cols)};
+  TERN_CHECK(range.rows != range.cols, op, ": dimensions ", rows, " and ", cols, " of ", shape, " are the same");
+  return range;
+}
 
 /// Consecutive ranges that cover a dimension; with `drops` they have size 1 and lose the dimension. A single node,
 /// whose backward concatenates the gradients of the pieces.
@@ -242,6 +300,62 @@ Tensor Tensor::transpose(int a, int b) const {
   return permute(order);
 }
 
+Tensor Tensor::movedim(const std::vector<int>& source, const std::vector<int>& destination) const {
+  TERN_CHECK(source.size() == destination.size(), "movedim: ", source.size(), " dimensions and ", destination.size(),
+             " destinations");
+  constexpr int kFree = -1;
+  std::vector<int> order(static_cast<size_t>(dim()), kFree), rest;
+  for (size_t i = 0; i < source.size(); ++i) {
+    int& place = order[static_cast<size_t>(shape().wrap(destination[i]))];
+    TERN_CHECK(place == kFree, "movedim: destination ", destination[i], " is repeated");
+    place = shape().wrap(source[i]);
+    TERN_CHECK(std::count(order.begin(), order.end(), place) == 1, "movedim: dimension ", source[i], " is repeated");
+  }
+  for (int d = 0; d < dim(); ++d)
+    if (std::count(order.begin(), order.end(), d) == 0) rest.push_back(d);
+  auto next = rest.begin();
+  for (int& d : order)
+    if (d == kFree) d = *next++;
+  return permute(order);
+}
+
+Tensor Tensor::unflatten(int dim, const std::vector<int64_t>& sizes) const {
+  const int i = shape().wrap(dim);
+  TERN_CHECK(!sizes.empty(), "unflatten: expected at least one size");
+  std::vector<int64_t> inner = sizes;
+  int64_t known = 1;
+  for (const int64_t size : sizes)
+    if (size != -1) TERN_CHECK(!__builtin_mul_overflow(known, size, &known), "unflatten: the sizes exceed 64 bits");
+  const auto unknown = std::count(sizes.begin(), sizes.end(), -1);
+  TERN_CHECK(unknown <= 1, "unflatten: only one size may be -1");
+  if (unknown == 1 && known != 0) *std::find(inner.begin(), inner.end(), -1) = shape()[i] / known;
+  TERN_CHECK(unknown == 0 ? known == shape()[i] : known > 0 && shape()[i] % known == 0, "unflatten: the sizes ",
+             Shape(inner).str(), " do not make up dimension ", dim, " of ", shape());
+  std::vector<int64_t> all(shape().begin(), shape().begin() + i);
+  all.insert(all.end(), inner.begin(), inner.end());
+  all.insert(all.end(), shape().begin() + i + 1, shape().end());
+  return reshape(Shape(all));
+}
+
+Tensor Tensor::squeeze(const std::vector<int>& dims) const {
+  uint32_t listed = 0;
+  for (const int dim : dims) {
+    const uint32_t bit = 1u << shape().wrap(dim);
+    TERN_CHECK((listed & bit) == 0, "squeeze: dimension ", dim, " is repeated");
+    listed |= bit;
+  }
+  std::vector<int64_t> sizes;
+  for (int d = 0; d < dim(); ++d)
+    if (shape()[d] != 1 || (listed >> d & 1) == 0) sizes.push_back(shape()[d]);
+  return reshape(Shape(sizes));
+}
+
+Tensor Tensor::squeeze() const {
+  std::vector<int64_t> sizes = shape().vec();
+  std::erase(sizes, 1);
+  return reshape(Shape(sizes));
+}
+
 Tensor Tensor::squeeze(int dim) const {
   const int i = shape().wrap(dim);
   return shape()[i] == 1 ? reshape(shape().without(i)) : *this;
@@ -273,7 +387,14 @@ Tensor Tensor::slice(int dim, int64_t begin, int64_t end, int64_t step) const {
   step = std::min(step, std::max<int64_t>(size, 1));  // a longer step also selects only the first element
   const Range range{i, first, (last - first + step - 1) / step, step};
   if (range.begin == 0 && range.count == size && step == 1) return *this;
-  return Slice::apply(*this, range);
+  return SliceView::apply(*this, range);
+}
+
+Tensor Tensor::narrow(int dim, int64_t start, int64_t length) const {
+  const int64_t size = shape().size(dim), first = start < 0 ? start + size : start;
+  TERN_CHECK(first >= 0 && first <= size && length >= 0 && length <= size - first, "narrow: start ", start,
+             " and length ", length, " do not fit into dimension ", dim, " of ", shape());
+  return slice(dim, first, first + length);
 }
 
 Tensor Tensor::select(int dim, int64_t index) const {
@@ -304,10 +425,55 @@ std::vector<Tensor> Tensor::unbind(int dim) const {
   return count == 0 ? std::vector<Tensor>() : Split::apply(*this, std::vector<int64_t>(count, 1), i, true);
 }
 
+std::vector<Tensor> Tensor::split(int64_t size, int dim) const {
+  const int64_t whole = shape().size(dim);
+  TERN_CHECK(size > 0 || (size == 0 && whole == 0), "split: the size of a piece must be positive, got ", size,
+             " for dimension ", dim, " of ", shape());
+  std::vector<int64_t> sizes;
+  for (int64_t begin = 0; begin < whole; begin += sizes.back()) sizes.push_back(std::min(size, whole - begin));
+  if (sizes.empty()) sizes.push_back(0);
+  return split(sizes, dim);
+}
+
 std::vector<Tensor> Tensor::chunk(int64_t pieces, int dim) const {
-  TERN_CHECK(pieces >= 1 && shape().size(dim) % pieces == 0, "chunk: dimension ", dim, " of ", shape(),
-             " does not divide into ", pieces, " equal pieces");
-  return split(std::vector<int64_t>(static_cast<size_t>(pieces), shape().size(dim) / pieces), dim);
+  const int64_t whole = shape().size(dim);
+  TERN_CHECK(pieces >= 1, "chunk: the number of pieces must be positive, got ", pieces);
+  if (whole == 0) return split(std::vector<int64_t>(static_cast<size_t>(pieces), 0), dim);
+  return split((whole - 1) / pieces + 1, dim);
+}
+
+std::vector<Tensor> Tensor::tensor_split(int64_t pieces, int dim) const {
+  const int64_t whole = shape().size(dim);
+  TERN_CHECK(pieces >= 1, "tensor_split: the number of pieces must be positive, got ", pieces);
+  std::vector<int64_t> sizes(static_cast<size_t>(pieces), whole / pieces);
+  for (int64_t i = 0; i < whole % pieces; ++i) ++sizes[static_cast<size_t>(i)];
+  return split(sizes, dim);
+}
+
+std::vector<Tensor> Tensor::tensor_split(const std::vector<int64_t>& indices, int dim) const {
+  std::vector<Tensor> pieces;
+  int64_t begin = 0;
+  for (const int64_t index : indices) {
+    pieces.push_back(slice(dim, begin, index));
+    begin = index;
+  }
+  pieces.push_back(slice(dim, begin));
+  return pieces;
+}
+
+Tensor Tensor::diagonal(int64_t offset, int dim1, int dim2) const {
+  return Diagonal::apply(*this, diagonal_range("diagonal", offset, shape(), dim1, dim2));
+}
+
+Tensor diag_embed(const Tensor& x, int64_t offset, int dim1, int dim2) {
+  TERN_CHECK(x.dim() >= 1, "diag_embed: expected at least one dimension, got ", x.shape());
+  constexpr int64_t kFar = int64_t{1} << 60;
+  TERN_CHECK(offset > -kFar && offset < kFar, "diag_embed: the offset ", offset, " is too large");
+  const int64_t size = x.size(-1) + std::abs(offset);
+  const Shape vectors = x.shape().without(-1), wrapped = vectors.inserted(0, size).inserted(0, size);
+  const DiagonalRange range = diagonal_range("diag_embed", offset, wrapped, dim1, dim2);
+  const int low = std::min(range.rows, range.cols), high = std::max(range.rows, range.cols);
+  return DiagonalEmbedding::apply(x, vectors.inserted(low, size).inserted(high, size), range);
 }
 
 }  // namespace tern

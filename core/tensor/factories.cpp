@@ -65,6 +65,38 @@ Tensor zeros(const Shape& shape, const TensorOptions& options) { return full(sha
 Tensor zeros_like(const Tensor& other) { return zeros(other.shape(), other.options()); }
 Tensor ones(const Shape& shape, const TensorOptions& options) { return full(shape, 1, options); }
 
+Tensor full_like(const Tensor& other, double value) { return full(other.shape(), value, other.options()); }
+Tensor ones_like(const Tensor& other) { return full_like(other, 1); }
+
+Tensor eye(int64_t rows, int64_t cols, const TensorOptions& options) {
+  const Tensor result = zeros({rows, cols}, options);
+  const int64_t size = std::min(rows, cols), step = cols + 1;
+  if (size > 0) kernels::fill(current_stream(options.device), 1, {result.raw_data(), options.dtype, 1, &size, &step});
+  return result;
+}
+Tensor eye(int64_t size, const TensorOptions& options) { return eye(size, size, options); }
+
+Tensor linspace(double start, double end, int64_t steps, const TensorOptions& options) {
+  TERN_CHECK(std::isfinite(start) && std::isfinite(end), "linspace: start and end must be finite");
+  TERN_CHECK(steps >= 0, "linspace: the number of steps must not be negative, got ", steps);
+  const Tensor result = empty({steps}, options);
+  const kernels::Stream stream = current_stream(options.device);
+  const double step = steps > 1 ? (end - start) / static_cast<double>(steps - 1) : 0;
+  kernels::arange(stream, start, step, result.view());
+  if (steps < 2) return result;
+  // The second half counts from the end, which thus is exact: in another tensor, because a kernel's steps ascend.
+  const int64_t half = steps / 2, backward = -1;
+  const Tensor rest = empty({steps - half}, {options.dtype, options.device});
+  kernels::arange(stream, end, -step, rest.view());
+  const kernels::View last(static_cast<char*>(rest.raw_data()) + (steps - half - 1) * size_of(options.dtype),
+                           options.dtype, 1, rest.shape().data(), &backward);
+  kernels::View target = result.view();
+  target.data = static_cast<char*>(target.data) + half * size_of(options.dtype);
+  target.shape[0] = steps - half;
+  kernels::copy(stream, last, target);
+  return result;
+}
+
 Tensor arange(double start, double end, double step, const TensorOptions& options) {
   TERN_CHECK(std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0,
              "arange: start, end and step must be finite and step not 0");

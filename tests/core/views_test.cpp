@@ -12,6 +12,9 @@ namespace {
 
 /// An independent model of a tensor: values in row-major order and a shape.
 struct Model {
+  /// Indices of elements that `rearranged` makes up.
+  static constexpr int64_t kOutside = INT64_MIN, kZero = INT64_MIN + 1;
+  static constexpr double kOutsideValue = -5;
   std::vector<double> values;
   Shape shape;
 
@@ -25,8 +28,10 @@ struct Model {
         rest /= to[d];
       }
       source(index, from);
-      for (int d = 0; d < shape.dims(); ++d) offset = offset * shape[d] + from[d];
-      result.values.push_back(values[static_cast<size_t>(offset)]);
+      const bool outside = std::count(from, from + shape.dims(), kOutside) > 0;
+      const bool zero = std::count(from, from + shape.dims(), kZero) > 0;
+      for (int d = 0; d < shape.dims() && !outside && !zero; ++d) offset = offset * shape[d] + from[d];
+      result.values.push_back(outside ? kOutsideValue : zero ? 0 : values[static_cast<size_t>(offset)]);
     }
     return result;
   }
@@ -42,13 +47,20 @@ class RandomViews {
     model_ = {x_.to_vector<double>(), Shape(shape)};
   }
   void step() {
-    const int64_t what = below(6);
+    const int64_t what = below(13);
     if (what == 0) permute();
     if (what == 1 && dims() > 0) slice(static_cast<int>(below(dims())));
     if (what == 2 && dims() > 0 && model_.shape[dims() - 1] > 0) select();
     if (what == 3) reshape();
     if (what == 4 && dims() < 5) expand();
     if (what == 5 && dims() < 6) unsqueeze(static_cast<int>(below(dims() + 1)));
+    if (what == 6) turn();
+    if (what == 7 && dims() > 0) repeat_along(static_cast<int>(below(dims())));
+    if (what == 8 && dims() > 0) pad_along(static_cast<int>(below(dims())));
+    if (what == 9 && dims() > 1) diagonal();
+    if (what == 10 && dims() > 1) move(static_cast<int>(below(dims())), static_cast<int>(below(dims())));
+    if (what == 11 && dims() > 1) zero_outside_triangle();
+    if (what == 12 && dims() > 0) embed_diagonal();
     ASSERT_EQ(x_.shape(), model_.shape);
     EXPECT_EQ(x_.to_vector<double>(), model_.values);
     EXPECT_EQ(x_.clone().to_vector<double>(), model_.values);
@@ -111,6 +123,109 @@ class RandomViews {
       model_.shape = model_.shape.inserted(d, 1);
   }
 
+  /// flip of some dimensions, or a roll.
+  void turn() {
+    std::vector<int> chosen;
+    std::vector<int64_t> shifts;
+    for (int d = 0; d < dims(); ++d)
+      if (below(2)) {
+        chosen.push_back(d - (below(2) ? dims() : 0));
+        shifts.push_back(below(9) - 4);
+      }
+    const bool flips = chosen.empty() || below(2);
+    model_ = model_.rearranged(Shape(model_.shape), [&](const int64_t* index, int64_t* from) {
+      std::copy_n(index, dims(), from);
+      for (size_t i = 0; i < chosen.size(); ++i) {
+        const int d = (chosen[i] + dims()) % dims();
+        const int64_t size = model_.shape[d];
+        from[d] = flips ? size - 1 - index[d] : ((index[d] - shifts[i]) % size + size) % size;
+      }
+    });
+    x_ = flips ? flip(x_, chosen) : roll(x_, shifts, chosen);
+  }
+  void repeat_along(int d) {
+    const int64_t times = model_.shape.numel() > 500 ? 1 : below(3), size = model_.shape[d], what = below(3);
+    model_ = model_.rearranged(model_.shape.with(d, size * times), [&](const int64_t* index, int64_t* from) {
+      std::copy_n(index, dims(), from);
+      from[d] = what == 0 ? index[d] % size : index[d] / times;
+    });
+    std::vector<int64_t> repeats(static_cast<size_t>(dims()), 1);
+    repeats[static_cast<size_t>(d)] = times;
+    x_ = what == 0   ? repeat(x_, repeats)
+         : what == 1 ? repeat_interleave(x_, times, d - dims())
+                     : repeat_interleave(x_, full({size}, static_cast<double>(times), {.dtype = int64}), d);
+  }
+  void pad_along(int d) {
+    const int64_t size = model_.shape[d];
+    const auto mode = static_cast<PadMode>(below(4));
+    const bool constant = mode == PadMode::kConstant;
+    const int64_t most = constant ? 2 : mode == PadMode::kReflect ? size - 1 : size, least = constant ? -(size / 2) : 0;
+    const auto draw = [&] { return least + below(std::max<int64_t>(std::min<int64_t>(most, 2) - least, 0) + 1); };
+    const int64_t before = draw(), after = draw();
+    model_ = model_.rearranged(model_.shape.with(d, before + size + after), [&](const int64_t* index, int64_t* from) {
+      std::copy_n(index, dims(), from);
+      int64_t i = index[d] - before;
+      if (mode == PadMode::kReflect) i = i < 0 ? -i : i >= size ? 2 * size - 2 - i : i;
+      if (mode == PadMode::kReplicate) i = std::clamp<int64_t>(i, 0, size - 1);
+      if (mode == PadMode::kCircular) i = (i + size) % size;
+      from[d] = i < 0 || i >= size ? Model::kOutside : i;
+    });
+    std::vector<int64_t> padding(static_cast<size_t>(2 * (dims() - d)), 0);
+    padding.end()[-2] = before;
+    padding.end()[-1] = after;
+    x_ = pad(x_, padding, mode, Model::kOutsideValue);
+  }
+  void diagonal() {
+    const int cols = static_cast<int>(below(dims() - 1)) + 1;
+    const int64_t offset = below(5) - 2, rows = model_.shape[0], width = model_.shape[cols];
+    const int64_t count =
+        std::max<int64_t>(0, offset < 0 ? std::min(rows + offset, width) : std::min(rows, width - offset));
+    std::vector<int64_t> to = model_.shape.vec();
+    to.erase(to.begin() + cols);
+    to.erase(to.begin());
+    to.push_back(count);
+    model_ = model_.rearranged(Shape(to), [&](const int64_t* index, int64_t* from) {
+      for (int d = 1; d < dims(); ++d)
+        if (d != cols) from[d] = *index++;
+      from[0] = *index - std::min<int64_t>(offset, 0);
+      from[cols] = *index + std::max<int64_t>(offset, 0);
+    });
+    x_ = x_.diagonal(offset, 0, cols);
+  }
+  void embed_diagonal() {
+    const int64_t offset = below(4) - 1, size = model_.shape[dims() - 1] + std::abs(offset);
+    if (dims() > 4 || model_.shape.numel() > 500) return;
+    const Shape to = model_.shape.with(-1, size).inserted(-1, size);
+    model_ = model_.rearranged(to, [&](const int64_t* index, int64_t* from) {
+      std::copy_n(index, dims(), from);
+      const int64_t row = index[dims() - 1], col = index[dims()];
+      from[dims() - 1] = col - row == offset ? std::min(row, col) : Model::kZero;
+    });
+    x_ = diag_embed(x_, offset);
+  }
+  void move(int source, int destination) {
+    std::vector<int64_t> to = model_.shape.vec();
+    to.erase(to.begin() + source);
+    to.insert(to.begin() + destination, model_.shape[source]);
+    model_ = model_.rearranged(Shape(to), [&](const int64_t* index, int64_t* from) {
+      std::vector<int64_t> rest(index, index + dims());
+      rest.erase(rest.begin() + destination);
+      rest.insert(rest.begin() + source, index[destination]);
+      std::copy(rest.begin(), rest.end(), from);
+    });
+    x_ = x_.movedim(source, destination - dims());
+  }
+  void zero_outside_triangle() {
+    const int64_t diagonal = below(5) - 2;
+    const bool lower = below(2) == 0;
+    model_ = model_.rearranged(Shape(model_.shape), [&](const int64_t* index, int64_t* from) {
+      std::copy_n(index, dims(), from);
+      const int64_t above = index[dims() - 1] - index[dims() - 2];
+      if (lower ? above > diagonal : above < diagonal) from[0] = Model::kZero;
+    });
+    x_ = lower ? tril(x_, diagonal) : triu(x_, diagonal);
+  }
+
   std::mt19937_64 random_;
   Tensor x_;
   Model model_;
@@ -169,7 +284,35 @@ TEST(Views, SliceClampsLikePython) {
 
 TEST(Views, OthersAndErrors) {
   const Tensor x = arange(0, 12, 1).reshape({3, 4});
-  expect_error([&] { x.chunk(3, 1); }, {"equal pieces"});
+  expect_error([&] { x.chunk(0, 1); }, {"chunk", "positive"});
+  expect_error([&] { x.movedim({0, 0}, {0, 1}); }, {"dimension 0", "repeated"});
+  expect_error([&] { x.movedim({0, 1}, {1, -1}); }, {"destination -1", "repeated"});
+  expect_error([&] { x.unflatten(1, {3, -1}); }, {"unflatten", "dimension 1"});
+  expect_error([&] { x.narrow(1, 2, 3); }, {"narrow", "start 2", "[3, 4]"});
+  expect_error([&] { x.diagonal(0, 1, -1); }, {"diagonal", "same"});
+  expect_error([&] { x.split(0); }, {"split", "positive"});
+  expect_error([&] { pad(x, {1}); }, {"pad", "two numbers"});
+  expect_error([&] { pad(x, {4, 0}, PadMode::kReflect); }, {"at most 3", "got 4"});
+  expect_error([&] { pad(x, {5, 0}, PadMode::kCircular); }, {"at most 4"});
+  expect_error([&] { pad(zeros({2, 0}), {1, 0}, PadMode::kReplicate); }, {"at most 0"});
+  expect_error([&] { pad(x, {-3, -2}); }, {"remove more"});
+  expect_error([&] { pad(x, {-1, 0}, PadMode::kReplicate); }, {"negative"});
+  expect_error([&] { flip(x, {1, -1}); }, {"repeated"});
+  expect_error([&] { roll(x, {1, 2}, {0}); }, {"2 shifts"});
+  expect_error([&] { repeat(x, {2}); }, {"repeat", "fewer"});
+  expect_error([&] { repeat_interleave(x, from_vector<int64_t>({1, -1, 0}, {3}), 0); }, {"negative", "-1"});
+  expect_error([&] { repeat_interleave(x, from_vector<int64_t>({1, 1}, {2}), 0); }, {"2 repeats for 3"});
+  expect_error([&] { tril(zeros({3})); }, {"tril", "matrices"});
+  expect_error([&] { meshgrid({x}); }, {"vectors"});
+  EXPECT_EQ(zeros({2, 6}).unflatten(-1, {2, -1}).shape(), Shape({2, 2, 3}));
+  EXPECT_EQ(zeros({1, 2, 1, 1}).squeeze({0, 1, -1}).shape(), Shape({2, 1}));
+  EXPECT_EQ(zeros({1, 2, 1, 1}).squeeze().shape(), Shape({2}));
+  EXPECT_EQ(hstack({zeros({2}), zeros({})}).shape(), Shape({3}));
+  EXPECT_EQ(vstack({zeros({2}), zeros({3, 2})}).shape(), Shape({4, 2}));
+  EXPECT_NE(repeat(ones({1, 3}), {4, 1}).storage(), x.storage());
+  expect_equal(eye(2, 3), from_vector<float>({1, 0, 0, 0, 1, 0}, {2, 3}));
+  EXPECT_EQ(trace(x).item<int64_t>(), 0 + 5 + 10);
+  expect_equal(diag(diag(arange(1, 4), 1), 1), arange(1, 4));
   expect_error([&] { x.permute({0, 0}); }, {"repeated"});
   expect_error([&] { x.permute({0}); }, {"permute"});
   expect_error([&] { x.expand({3, 5}); }, {"[3, 4]", "[3, 5]"});
@@ -217,6 +360,17 @@ TEST(Split, PiecesAreViewsInOrder) {
       equal(columns[i], x.transpose(0, 2).select(-1 - d, static_cast<int64_t>(i)));
   }
   equal(x.chunk(2, -2)[1], x.slice(1, 2, 4));
+  const auto sizes_of = [](const Tensors& all) {
+    std::vector<int64_t> sizes;
+    for (const Tensor& piece : all) sizes.push_back(piece.size(0));
+    return sizes;
+  };
+  using Sizes = std::vector<int64_t>;
+  EXPECT_EQ(sizes_of(arange(0, 5).chunk(4)), (Sizes{2, 2, 1}));
+  EXPECT_EQ(sizes_of(arange(0, 0).chunk(2)), (Sizes{0, 0}));
+  EXPECT_EQ(sizes_of(arange(0, 7).tensor_split(3)), (Sizes{3, 2, 2}));
+  EXPECT_EQ(sizes_of(arange(0, 7).tensor_split({2, 1, -3, 9})), (Sizes{2, 0, 3, 3, 0}));
+  EXPECT_EQ(sizes_of(arange(0, 7).split(3)), (Sizes{3, 3, 1}));
   EXPECT_EQ(zeros({0, 2}).split({}, 0).size(), 0u);
   EXPECT_EQ(zeros({0, 2}).unbind(0).size(), 0u);
   EXPECT_EQ(zeros({2, 0}).unbind(0)[1].shape(), Shape({0}));
