@@ -4,6 +4,9 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/rearrange.h"
+#include "tern/core/ops/reduce.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/kernels/gemm.h"
@@ -29,12 +32,21 @@ Operand as_operand(const Tensor& x) {
   return {x.contiguous(), false};
 }
 
+/// The same as Matmul, which has no derivative.
+Tensor integer_product(const Tensor& a, const Tensor& b) {
+  const Tensor c = empty(a.shape().with(-1, b.size(-1)), a.options());
+  const auto stacked = [](const Tensor& x) { return x.dim() == 2 ? x.unsqueeze(0) : x; };
+  kernels::integer_gemm(current_stream(a.device()), stacked(a).view(), stacked(b).view(), stacked(c).view());
+  return c;
+}
+
 /// c[batch, m, n] = a[batch, m, k] b[batch, k, n], or the same for single matrices.
 struct Matmul final : Function<Matmul> {
   static constexpr const char* kName = "matmul";
   static constexpr bool kTwiceDifferentiable = true;
   Saved a_, b_;
   Tensor forward(const Tensor& a, const Tensor& b) {
+    if (!is_floating(a.dtype())) return integer_product(a, b);
     if (needs_grad(1)) a_ = a;
     if (needs_grad(0)) b_ = b;
     const Operand left = as_operand(a), right = as_operand(b);
@@ -83,8 +95,8 @@ Tensor matmul(const Tensor& first, const Tensor& second) {
              b.shape());
   detail::check_one_device("matmul", {&a, &b});
   detail::autocast_inputs("matmul", {&a, &b});
-  TERN_CHECK(a.dtype() == b.dtype() && is_floating(a.dtype()),
-             "matmul: expected two tensors of one floating dtype, got ", a.dtype(), " and ", b.dtype(),
+  TERN_CHECK(a.dtype() == b.dtype() && a.dtype() != DType::kBool,
+             "matmul: expected two tensors of one dtype other than bool, got ", a.dtype(), " and ", b.dtype(),
              detail::dtype_hint({a, b}));
   const bool row = a.dim() == 1, column = b.dim() == 1;
   if (row) a = a.unsqueeze(0);
@@ -109,6 +121,72 @@ Tensor matmul(const Tensor& first, const Tensor& second) {
   if (!row) sizes.push_back(a.size(-2));
   if (!column) sizes.push_back(b.size(-1));
   return Matmul::apply(with_batch(a, batch), with_batch(b, batch)).reshape(sizes);
+}
+
+Tensor bmm(const Tensor& a, const Tensor& b) {
+  TERN_CHECK(a.dim() == 3 && b.dim() == 3 && a.size(0) == b.size(0),
+             "bmm: expected [batch, m, k] and [batch, k, n], got ", a.shape(), " and ", b.shape());
+  return matmul(a, b);
+}
+Tensor mv(const Tensor& a, const Tensor& b) {
+  TERN_CHECK(a.dim() == 2 && b.dim() == 1, "mv: expected a matrix and a vector, got ", a.shape(), " and ", b.shape());
+  return matmul(a, b);
+}
+Tensor dot(const Tensor& a, const Tensor& b) {
+  TERN_CHECK(a.dim() == 1 && b.dim() == 1, "dot: expected two vectors, got ", a.shape(), " and ", b.shape());
+  return matmul(a, b);
+}
+
+namespace {
+Tensor add_product(const char* op, const Tensor& x, const Tensor& product, double beta, double alpha) {
+  TERN_CHECK(broadcasts_to(x.shape(), product.shape()), op, ": ", x.shape(), " does not broadcast to the product ",
+             product.shape());
+  const Tensor scaled = alpha == 1 ? product : mul(product, alpha);
+  if (beta == 0) return scaled;
+  return add(beta == 1 ? x : mul(x, beta), scaled);
+}
+}  // namespace
+
+Tensor addmm(const Tensor& x, const Tensor& a, const Tensor& b, double beta, double alpha) {
+  TERN_CHECK(a.dim() == 2 && b.dim() == 2, "addmm: expected two matrices, got ", a.shape(), " and ", b.shape());
+  return add_product("addmm", x, matmul(a, b), beta, alpha);
+}
+Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, double beta, double alpha) {
+  return add_product("baddbmm", x, bmm(a, b), beta, alpha);
+}
+
+Tensor outer(const Tensor& a, const Tensor& b) {
+  TERN_CHECK(a.dim() == 1 && b.dim() == 1, "outer: expected two vectors, got ", a.shape(), " and ", b.shape());
+  return mul(a.unsqueeze(1), b);
+}
+
+Tensor kron(const Tensor& a, const Tensor& b) {
+  const int dims = std::max(a.dim(), b.dim());
+  TERN_CHECK(dims <= kMaxDims / 2, "kron: expected at most ", kMaxDims / 2, " dimensions, got ", a.shape(), " and ",
+             b.shape());
+  std::vector<int64_t> left, right, sizes;
+  for (int d = -dims; d < 0; ++d) {
+    const int64_t m = -d > a.dim() ? 1 : a.size(d), n = -d > b.dim() ? 1 : b.size(d);
+    left.insert(left.end(), {m, 1});
+    right.insert(right.end(), {1, n});
+    sizes.push_back(m * n);
+  }
+  return mul(a.reshape(left), b.reshape(right)).reshape(sizes);
+}
+
+Tensor cdist(const Tensor& a, const Tensor& b) {
+  TERN_CHECK(a.dim() >= 2 && b.dim() >= 2 && a.size(-1) == b.size(-1), "cdist: expected rows of equal length, got ",
+             a.shape(), " and ", b.shape());
+  return norm(sub(a.unsqueeze(-2), b.unsqueeze(-3)), {-1});
+}
+
+Tensor cross(const Tensor& a, const Tensor& b, int dim) {
+  const Shape shape = broadcast_shapes("cross", a.shape(), b.shape());
+  const int d = shape.wrap(dim);
+  TERN_CHECK(a.dim() == b.dim() && a.size(d) == 3 && b.size(d) == 3, "cross: expected 3 elements along dimension ", dim,
+             " of tensors with as many dimensions, got ", a.shape(), " and ", b.shape());
+  const auto turned = [d](const Tensor& x, int64_t by) { return roll(x, {-by}, {d}); };
+  return sub(mul(turned(a, 1), turned(b, 2)), mul(turned(a, 2), turned(b, 1)));
 }
 
 }  // namespace tern
