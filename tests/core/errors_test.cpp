@@ -89,6 +89,57 @@ TEST(Messages, IndexSelectNamesItself) {
   expect_error([&] { gather(ones({3}), 0, indices({0, 4})); }, {"gather: index 4 at position 1 is outside [0, 3)"});
 }
 
+TEST(Messages, IndexedWritesNameIndexAndPosition) {
+  const Tensor x = ones({2, 3, 4}), y = ones({3, 2}), ids = from_vector<int64_t>({0, 3, 1, -4}, {2, 2});
+  expect_error(
+      [&] {
+        x.index({0, ids});
+      },
+      {"index: index 3 at position 1 is outside [-3, 3)", "(2 in all) of dimension 0"});
+  expect_error([&] { Tensor(x).index_put_({0, ids}, 1); }, {"index_put: index 3 at position 1", "[-3, 3)"});
+  expect_error([&] { take(y, ids - 6.0); }, {"take: index -10 at position 3 is outside [-6, 6)", "1 in all"});
+  expect_error([&] { scatter(y, 0, ids, 1.0); }, {"scatter: index 3 at position 1 is outside [0, 3)", "2 in all"});
+  expect_error([&] { Tensor(y).scatter_add_(0, ids, y); }, {"scatter_add_: index 3 at position 1"});
+  expect_error([&] { index_add(y, 0, ids[0], y.slice(0, 1)); }, {"index_add: index 3 at position 1", "1 in all"});
+  expect_error([&] { one_hot(ids, 3); }, {"one_hot: index 3 at position 1"});
+  expect_error([&] { x.index({1, 2, 3, 0}); }, {"4 dimensions", "[2, 3, 4]"});
+  expect_error([&] { x.index({0, 3}); }, {"index 3", "dimension 1"});
+  expect_error([&] { x.index({Ellipsis{}, 0, Ellipsis{}}); }, {"Ellipsis", "once"});
+  expect_error([&] { x.index({ones({3}, {.dtype = boolean})}); }, {"mask [3]", "[2, 3, 4]"});
+  expect_error([&] { x.index({ones({2})}); }, {"int64, int32 or bool", "float32"});
+  expect_error([&] { x.index({ids[0], ones({3}, {.dtype = int64})}); }, {"[2] and [3]", "broadcast"});
+  expect_error([&] { Tensor(x).index_put_({0}, ones({2, 4})); }, {"index_put_", "[2, 4]", "[3, 4]"});
+  expect_error([&] { Tensor(y).expand({2, 3, 2}).index_put_({0}, 1); }, {"index_put_", "same address"});
+  expect_error([&] { scatter(y, 0, ids, ones({1, 2})); }, {"scatter", "larger", "[1, 2]"});
+  expect_error([&] { scatter(y, 0, ids, y.to(float64)); }, {"float32", "float64"});
+  expect_error([&] { masked_scatter(y, y > 0.0, ones({5})); }, {"6", "5"});
+}
+
+TEST(Messages, OrdersAndProductsSayWhatDoesNotFit) {
+  const Tensor x = ones({2, 3});
+  expect_error([&] { kthvalue(x, 4); }, {"kthvalue", "[1, 3]", "got 4"});
+  expect_error([&] { median(zeros({0, 2}), 0); }, {"median", "no elements"});
+  expect_error([&] { quantile(x, 1.5); }, {"quantile", "[0, 1]", "1.5"});
+  expect_error([&] { searchsorted(x, ones({3, 3})); }, {"searchsorted", "[3, 3]", "[2, 3]"});
+  expect_error([&] { searchsorted(arange(0, 3), x); }, {"one dtype", "int64", "float32"});
+  expect_error([&] { bincount(arange(-1, 3)); }, {"bincount", "negative", "-1"});
+  expect_error([&] { histc(x, 0); }, {"histc", "one bin", "0 bins"});
+  expect_error([&] { histc(x / 0.0); }, {"histc", "not finite"});
+  expect_error([&] { cdist(x, ones({2})); }, {"cdist", "[2, 3] and [2]"});
+  expect_error([&] { einsum("ij,jk", {x}); }, {"2 operands, got 1"});
+  expect_error([&] { einsum("ij,jk->ik", {x, x}); }, {"index j", "2", "3"});
+  expect_error([&] { einsum("ijk", {x}); }, {"3 indices", "[2, 3]"});
+  expect_error([&] { einsum("ii", {x}); }, {"index i", "repeated", "2 and 3"});
+  expect_error([&] { einsum("ij->ik", {x}); }, {"index k", "no operand"});
+  expect_error([&] { einsum("ij->ii", {x}); }, {"index i", "repeated in the result"});
+  expect_error([&] { einsum("i1", {x}); }, {"letters", "1"});
+  expect_error([&] { einsum("..ij", {x}); }, {"ellipsis"});
+  expect_error([&] { tensordot(x, x, 1); }, {"tensordot", "different sizes"});
+  expect_error([&] { bmm(x, x); }, {"bmm", "[2, 3]"});
+  expect_error([&] { cross(ones({2}), ones({2})); }, {"cross", "3 elements"});
+  expect_error([&] { matmul(x > 0.0, x > 0.0); }, {"matmul", "bool"});
+}
+
 TEST(Messages, MatmulShowsBothShapesWhole) {
   expect_error([] { matmul(ones({2, 5, 3, 4}), ones({3, 5, 4, 6})); }, {"matmul", "[2, 5, 3, 4]", "[3, 5, 4, 6]"});
   expect_error([] { matmul(ones({7, 3, 4}), ones({2, 3, 4, 6})); }, {"[7, 3, 4]", "[2, 3, 4, 6]"});

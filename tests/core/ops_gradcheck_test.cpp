@@ -183,6 +183,87 @@ TEST_F(OpsGradcheck, Views) {
   check([](const Tensors& in) { return in[0].unsqueeze(1).expand({3, 2, 4, 2}); });
   check([](const Tensors& in) { return in[0].split({1, 3}, 1)[1] * in[0].chunk(2, 1)[0].slice(1, 0, 1); });
   check([](const Tensors& in) { return in[0].clone().to(float64).flatten(0, 1); });
+  check([](const Tensors& in) { return roll(flip(in[0].t(), {0, 2}), {1, -3}, {0, 1}); });
+  for (const PadMode mode : {PadMode::kConstant, PadMode::kReflect, PadMode::kReplicate, PadMode::kCircular})
+    check([=](const Tensors& in) { return pad(in[0], {1, 0, 3, 2, 0, 2}, mode, 0.7); });
+  check([](const Tensors& in) { return pad(in[0], {-1, 2, 1, -2}); });
+  check([](const Tensors& in) { return tril(diag_embed(in[0], 1, 0, 2).diagonal(-1, 1, -1)); });
+  check([](const Tensors& in) { return repeat_interleave(repeat(in[0], {2, 1, 1, 3}), 2, 1); });
+}
+
+/// Indices repeat, so that elements are written several times.
+TEST_F(OpsGradcheck, ScattersAndIndices) {
+  const Tensor index = from_vector<int64_t>({0, 2, 2, 1, 0, 0}, {2, 3}), rows = from_vector<int64_t>({2, 0, 2}, {3});
+  for (const int dim : {0, 1}) {
+    const Tensors inputs = {normal({3, 4}), normal({2, 3})};
+    expect_derivatives([&](const Tensors& in) { return square(scatter(in[0], dim, index, in[1])); }, inputs);
+    expect_derivatives([&](const Tensors& in) { return square(scatter_add(in[0], dim, index, in[1])); }, inputs);
+    for (int kind = 0; kind < 5; ++kind)
+      for (const bool self : {false, true})
+        expect_derivatives(
+            [&](const Tensors& in) {
+              return square(scatter_reduce(in[0], dim, index, in[1], static_cast<ScatterReduction>(kind), self));
+            },
+            distinct_leaves({{3, 4}, {2, 3}}, generator_));
+  }
+  expect_derivatives([&](const Tensors& in) { return square(index_add(in[0], 1, rows, in[1].t(), -2)); },
+                     {normal({2, 4}), normal({3, 2})});
+  expect_derivatives([&](const Tensors& in) { return square(index_copy(in[0], 0, rows, in[1])); },
+                     {normal({4, 2}), normal({3, 2})});
+  const std::vector<TensorIndex> entries = {rows, Slice{1}, index};
+  expect_derivatives([&](const Tensors& in) { return square(in[0].transpose(0, 1).index(entries)); },
+                     {normal({2, 3, 3})});
+  for (const bool accumulate : {false, true}) {
+    expect_derivatives([&](const Tensors& in) { return square(index_put(in[0], entries, in[1], accumulate)); },
+                       {normal({3, 2, 3}), normal({3, 1})});
+    // In place, on a tensor with a history.
+    expect_derivatives(
+        [&](const Tensors& in) {
+          Tensor x = square(in[0]);
+          x.index_put_({index, 0}, in[1], accumulate).index_put_({Slice{0, 2}, -1}, in[1].select(1, 0), accumulate);
+          return square(x);
+        },
+        {normal({3, 2}), normal({2, 3})});
+  }
+  expect_derivatives(
+      [&](const Tensors& in) {
+        Tensor x = square(in[0]);
+        x.scatter_(1, index, in[1])
+            .scatter_add_(1, index, in[1])
+            .index_add_(1, rows, in[1], 3)
+            .index_fill_(1, rows.slice(0, 1, 2), 1);
+        return square(x.index_copy_(0, rows.slice(0, 1, 2), in[1].slice(0, 0, 1)).masked_fill_(gt(in[1], 0.0), 0.5));
+      },
+      {normal({2, 3}), between(-2, 2, {2, 3})});
+  expect_derivatives([&](const Tensors& in) { return square(take(in[0], index)); }, {normal({2, 3})});
+}
+
+TEST_F(OpsGradcheck, OrdersAndProducts) {
+  for (const Interpolation way : {Interpolation::kLinear, Interpolation::kHigher, Interpolation::kMidpoint})
+    expect_derivatives(
+        [&](const Tensors& in) {
+          return square(quantile(in[0], tensor({0.2, 0.9}), 0, false, way));
+        },
+        {distinct({4, 2})});
+  expect_derivatives([](const Tensors& in) { return square(median(in[0], 1).values); }, {distinct({2, 5})});
+  expect_derivatives([](const Tensors& in) { return square(median(in[0])); }, {distinct({2, 3})});
+  expect_derivatives([](const Tensors& in) { return square(kthvalue(in[0], 2, 0).values); }, {distinct({3, 2})});
+  for (const char* equation : {"ij,kj->ik", "ij,ij", "iji,k->jk", "ij,j...->...i", "ij,kl->"}) {
+    const Shape square_shape{3, 3};
+    const bool cube = std::string(equation).starts_with("iji");
+    expect_derivatives(
+        [&](const Tensors& in) {
+          return einsum(equation, {in[0], in[1]});
+        },
+        {normal(cube ? Shape{3, 2, 3} : square_shape), normal(cube ? Shape{2} : square_shape)});
+  }
+  expect_derivatives([](const Tensors& in) { return addmm(in[0], in[1], in[2], 0.5, -2); },
+                     {normal({2}), normal({3, 4}), normal({4, 2})});
+  expect_derivatives(
+      [](const Tensors& in) {
+        return cross(in[0], in[1], 0) + kron(in[0], tensor({2.0, 1.0})).slice(1, 2);
+      },
+      {normal({3, 2}), normal({3, 1})});
 }
 
 TEST_F(OpsGradcheck, Matmul) {

@@ -150,6 +150,10 @@ TEST_F(Transfer, TensorsOnTwoDevicesAreRefused) {
       {"dropout", {matrix, keys}, [](const Tensors& in) { return dropout(in[0], {.p = 0.5, .row_keys = in[1]}); }},
       {"embedding", {matrix, ids}, [](const Tensors& in) { return embedding(in[0], in[1]); }},
       {"gather", {matrix, ids.reshape({4, 1})}, [](const Tensors& in) { return gather(in[0], 1, in[1]); }},
+      {"scatter_add",
+       {square, ids.reshape({4, 1}), matrix},
+       [](const Tensors& in) { return scatter_add(in[0], 0, in[1], in[2]); }},
+      {"searchsorted", {row, matrix}, [](const Tensors& in) { return searchsorted(in[0], in[1]); }},
       {"index_select", {matrix, ids}, [](const Tensors& in) { return index_select(in[0], 1, in[1]); }},
       {"masked_select", {matrix, mask}, [](const Tensors& in) { return masked_select(in[0], in[1]); }},
       {"cat", {matrix, square, square}, [](const Tensors& in) { return cat(in); }},
@@ -197,6 +201,10 @@ TEST_F(Transfer, BadIndicesAreReportedWhenTheHostWaits) {
   const Tensor rows = embedding(weight, tensor({3, 99, -1, 5}, {.dtype = int64}).to(kCuda));
   expect_error([] { synchronize(kCuda); }, {"embedding: 2 indices", "position 1"});
   EXPECT_EQ(rows.to_vector<double>(), (std::vector<double>{1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1}));
+  const Tensor bad = tensor({3, 10, -11, -1}, {.dtype = int64}).to(kCuda), written = weight.clone();
+  Tensor(written).index_put_({bad, 0}, 5);
+  expect_error([] { synchronize(kCuda); }, {"index_put: 2 indices", "position 1"});
+  EXPECT_EQ(sum(eq(written, 5)).item<int64_t>(), 2);  // rows 3 and 9
 
   const Tensor logits = full({3, 2}, 1, {.device = kCuda});
   const Tensor loss = cross_entropy(logits, tensor({0, 2, 1}, {.dtype = int64}).to(kCuda));
