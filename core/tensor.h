@@ -134,6 +134,9 @@ class Tensor {
   std::vector<Tensor> chunk(int64_t pieces, int dim = 0) const;
   std::vector<Tensor> tensor_split(int64_t pieces, int dim = 0) const;
   std::vector<Tensor> tensor_split(const std::vector<int64_t>& indices, int dim = 0) const;
+  std::vector<Tensor> tensor_split(std::initializer_list<int64_t> indices, int dim = 0) const {
+    return tensor_split(std::vector<int64_t>(indices), dim);
+  }
   /// The elements along dim, which disappears.
   std::vector<Tensor> unbind(int dim = 0) const;
 

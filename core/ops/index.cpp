@@ -57,13 +57,14 @@ Tensor offset_view(const Tensor& x, const IndexTensors& by) {
   return from_storage(x.storage(), x.storage_offset(), Shape(sizes), strides, x.dtype());
 }
 
-/// The offset of the element of x that the tensors name, for each of theirs: int64 [n].
-Tensor offsets_in(const Tensor& x, const IndexTensors& by) {
+/// The offset of the element that the tensors name in a tensor like x with these strides, for each of theirs: int64
+/// [n].
+Tensor offsets_in(const Tensor& x, const Strides& strides, const IndexTensors& by) {
   const Tensor offsets = empty({by.shape().numel()}, {DType::kInt64, x.device()});
   for (size_t i = 0; i < by.indices.size(); ++i) {
     const int64_t size = x.size(by.dims[i]);
     IndexCheck check(by.op, x.device());
-    kernels::add_offsets(current_stream(x.device()), by.indices[i].view(), size, x.strides()[by.dims[i]], i == 0,
+    kernels::add_offsets(current_stream(x.device()), by.indices[i].view(), size, strides[by.dims[i]], i == 0,
                          offsets.view(), check.data());
     TERN_CHECK(check.passed(), by.op, ": ",
                detail::describe_fault(check.found(), by.indices[i].reshape({-1}), 0, -size, size), " of dimension ",
@@ -80,7 +81,8 @@ Tensor spread_offsets(const Tensor& offsets, const Shape& view, int place) {
 }
 
 Tensor read_tensors(const Tensor& x, const IndexTensors& by) {
-  const Tensor view = offset_view(x, by), index = spread_offsets(offsets_in(x, by), view.shape(), by.place());
+  const Tensor view = offset_view(x, by),
+               index = spread_offsets(offsets_in(x, x.strides(), by), view.shape(), by.place());
   const Tensor y = empty(indexed_shape(x.shape(), by), x.options());
   kernels::gather(current_stream(x.device()), view.view(), by.place(), index.view(), y.reshape(index.shape()).view(),
                   nullptr);
@@ -89,7 +91,8 @@ Tensor read_tensors(const Tensor& x, const IndexTensors& by) {
 
 /// Writes values, of the shape that read_tensors() gives, to x.
 void write_tensors(const Tensor& x, const IndexTensors& by, ScatterMode mode, const Tensor& values) {
-  const Tensor view = offset_view(x, by), index = spread_offsets(offsets_in(x, by), view.shape(), by.place());
+  const Tensor view = offset_view(x, by),
+               index = spread_offsets(offsets_in(x, x.strides(), by), view.shape(), by.place());
   kernels::scatter(current_stream(x.device()), mode, values.reshape(index.shape()).view(), by.place(), index.view(),
                    view.view(), nullptr);
 }
@@ -163,7 +166,8 @@ Tensor read_entries(const Tensor& x, const char* op, const detail::IndexCall& ca
 /// True for each element of the tensors that is the last of those that name the same element of x.
 Tensor is_last(const Tensor& x, const IndexTensors& by) {
   const NoGrad off;
-  const Tensor offsets = offsets_in(x, by);
+  // x may be expanded: elements are told apart by the offsets that they would have in a copy.
+  const Tensor offsets = offsets_in(x, contiguous_strides(x.shape()), by);
   const int64_t n = offsets.numel();
   if (n == 0) return empty(by.shape(), {DType::kBool, x.device()});
   const SortResult sorted = sort(offsets, 0);  // stable

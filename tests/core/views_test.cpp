@@ -371,6 +371,7 @@ TEST(Split, PiecesAreViewsInOrder) {
   EXPECT_EQ(sizes_of(arange(0, 7).tensor_split(3)), (Sizes{3, 2, 2}));
   EXPECT_EQ(sizes_of(arange(0, 7).tensor_split({2, 1, -3, 9})), (Sizes{2, 0, 3, 3, 0}));
   EXPECT_EQ(sizes_of(arange(0, 7).split(3)), (Sizes{3, 3, 1}));
+  EXPECT_EQ(sizes_of(arange(0, 7).tensor_split({3})), (Sizes{3, 4}));  // one index, not a number of pieces
   EXPECT_EQ(zeros({0, 2}).split({}, 0).size(), 0u);
   EXPECT_EQ(zeros({0, 2}).unbind(0).size(), 0u);
   EXPECT_EQ(zeros({2, 0}).unbind(0)[1].shape(), Shape({0}));
