@@ -1,5 +1,6 @@
 #pragma once
-// Layer normalisation (Ba et al., arXiv:1607.06450) and its fusion with dropout and the residual connection.
+// Layer normalisation (Ba et al., arXiv:1607.06450), RMS normalisation (Zhang & Sennrich, arXiv:1910.07467), and their
+// fusion with dropout and the residual connection.
 
 #include "tern/kernels/kernel.h"
 #include "tern/kernels/random.h"
@@ -10,6 +11,7 @@ namespace tern::kernels {
 /// memory. x, residual, z, y: contiguous [rows, cols] of one dtype. residual may be absent (z = dropout(x)). z may be
 /// absent when backward does not need it or when it would equal x. gamma, beta: [cols] of x's dtype or fp32; either may
 /// be absent. mean, rstd: [rows], fp32 (fp64 for fp64 x); rstd = 1 / sqrt(biased variance + eps), two-pass in fp32.
+/// Without mean this is RMS normalisation: y = z * rstd * gamma + beta, rstd = 1 / sqrt(mean(z^2) + eps).
 /// row_keys: absent or int64 [rows] (see random.h). rows may be 0.
 /// tickets: null, or kLayerNormTickets int32 that this kernel sets to 0 for layer_norm_backward (the CPU uses none).
 TERN_KERNEL(void, layer_norm_forward, Stream stream, ConstView x, ConstView residual, ConstView gamma, ConstView beta,
@@ -20,9 +22,9 @@ inline constexpr int64_t kLayerNormTickets = 32;
 TERN_KERNEL(int64_t, layer_norm_backward_workspace, Stream stream, int64_t rows, int64_t cols, DType dtype);
 /// dz = gradient of the normalisation + dsum, the gradient from other uses of z (absent: none); dz is the residual's
 /// gradient. dx = dz where dropout kept the element, scaled.
-/// z: the normalised input saved in forward. dx may be absent (no dropout: dx is dz); it must not be dz's memory.
-/// dgamma, dbeta: [cols], overwritten; either may be absent. Columns are summed in stages, in a fixed order.
-/// tickets: zeros as left by forward, 0 again afterwards; null costs one more launch.
+/// z: the normalised input saved in forward; mean: absent as in forward. dx may be absent (no dropout: dx is dz); it
+/// must not be dz's memory. dgamma, dbeta: [cols], overwritten; either may be absent. Columns are summed in stages, in
+/// a fixed order. tickets: zeros as left by forward, 0 again afterwards; null costs one more launch.
 TERN_KERNEL(void, layer_norm_backward, Stream stream, ConstView dy, ConstView dsum, ConstView z, ConstView gamma,
             ConstView mean, ConstView rstd, Dropout dropout, ConstView row_keys, void* workspace, void* tickets,
             View dz, View dx, View dgamma, View dbeta);

@@ -11,10 +11,12 @@ namespace tern {
 namespace {
 
 /// Outputs: the norm and, unless it equals x, the normalised tensor: with `gives_sum` for the caller, otherwise only
-/// for the second derivative.
-struct LayerNorm final : Function<LayerNorm> {
-  static constexpr const char* kName = "layer_norm";
+/// for the second derivative. Without kCentred it is RMS norm: the mean is not subtracted.
+template <bool kCentred>
+struct Norm final : Function<Norm<kCentred>> {
+  static constexpr const char* kName = kCentred ? "layer_norm" : "rms_norm";
   static constexpr bool kTwiceDifferentiable = true;
+  using detail::Node::add_output, detail::Node::needs_grad, detail::Node::output_meta, detail::Node::recorded;
   Saved x_, weight_, mean_, rstd_, row_keys_;
   SavedOutput sum_;
   Tensor tickets_;  // for the CUDA backward kernel: zeros between its runs
@@ -32,7 +34,8 @@ struct LayerNorm final : Function<LayerNorm> {
     if (bias.defined()) bias_dtype_ = bias.dtype();
     const TensorOptions statistics{x.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, x.device()};
     const int64_t rows = x.view().rows();
-    const Tensor y = empty(x.shape(), x.options()), mean = empty({rows}, statistics), rstd = empty({rows}, statistics);
+    const Tensor y = empty(x.shape(), x.options()), rstd = empty({rows}, statistics);
+    const Tensor mean = kCentred ? empty({rows}, statistics) : Tensor();
     // Without residual and dropout the normalised tensor is x.
     const bool separate = residual.defined() || dropout.p > 0;
     const Tensor z = gives_sum || (separate && recorded()) ? empty(x.shape(), x.options()) : Tensor();
@@ -59,17 +62,19 @@ struct LayerNorm final : Function<LayerNorm> {
     return grad_enabled() ? made_of_ops(z, weight, dy, dsum, row_keys) : by_kernel(z, weight, dy, dsum, row_keys);
   }
 
-  /// With g = dy * weight and n the normalised z: dz = rstd * (g - mean(g) - n * mean(g * n)) + dsum.
+  /// With g = dy * weight and n the normalised z: dz = rstd * (g - mean(g) - n * mean(g * n)) + dsum. RMS norm has no
+  /// mean(g).
   Grads made_of_ops(const Tensor& z, const Tensor& weight, const Tensor& dy, const Tensor& dsum,
                     const Tensor& row_keys) {
     if (sum_.defined() && output_meta().size() == 1) add_output(z);
     const DType wide = z.dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
     const auto row_mean = [](const Tensor& t) { return tern::mean(t, {-1}, true); };
     const Tensor values = z.to(wide), given = dy.to(wide);
-    const Tensor centred = sub(values, row_mean(values));
+    const Tensor centred = kCentred ? sub(values, row_mean(values)) : values;
     const Tensor scale = rsqrt(add(row_mean(square(centred)), eps_)), normed = mul(centred, scale);
     const Tensor g = weight.defined() ? mul(given, weight.to(wide)) : given;
-    Tensor dz = mul(scale, sub(sub(g, row_mean(g)), mul(normed, row_mean(mul(g, normed)))));
+    const Tensor direct = kCentred ? sub(g, row_mean(g)) : g;
+    Tensor dz = mul(scale, sub(direct, mul(normed, row_mean(mul(g, normed)))));
     if (dsum.defined()) dz = add(dz, dsum.to(wide));
     dz = dz.to(z.dtype());
 
@@ -83,7 +88,7 @@ struct LayerNorm final : Function<LayerNorm> {
   }
 
   Grads by_kernel(const Tensor& z, const Tensor& weight, const Tensor& dy, const Tensor& dsum, const Tensor& row_keys) {
-    const Tensor mean = mean_.get(), rstd = rstd_.get();
+    const Tensor mean = mean_.get_or_none(), rstd = rstd_.get();
     const kernels::Stream stream = current_stream(dy.device());
     const bool masked = dropout_.p > 0 && needs_grad(0);
     Grads grads(4);
@@ -103,32 +108,36 @@ struct LayerNorm final : Function<LayerNorm> {
   }
 };
 
-void check_affine(const char* name, const Tensor& parameter, const Tensor& x) {
-  TERN_CHECK(!parameter.defined() || (parameter.dim() == 1 && parameter.size(0) == x.size(-1)), "layer_norm: ", name,
+void check_affine(const char* op, const char* name, const Tensor& parameter, const Tensor& x) {
+  TERN_CHECK(!parameter.defined() || (parameter.dim() == 1 && parameter.size(0) == x.size(-1)), op, ": ", name,
              " must be [", x.size(-1), "], got ", parameter.defined() ? parameter.shape() : Shape());
-  TERN_CHECK(!parameter.defined() || parameter.dtype() == x.dtype() || parameter.dtype() == DType::kFloat32,
-             "layer_norm: ", name, " must be ", x.dtype(), " or float32, got ",
-             parameter.defined() ? parameter.dtype() : x.dtype());
+  TERN_CHECK(!parameter.defined() || parameter.dtype() == x.dtype() || parameter.dtype() == DType::kFloat32, op, ": ",
+             name, " must be ", x.dtype(), " or float32, got ", parameter.defined() ? parameter.dtype() : x.dtype());
 }
+
+void check_rows(const char* op, const Tensor& x, double eps) {
+  TERN_CHECK(is_floating(x.dtype()) && x.dim() >= 1, op, ": expected a floating tensor of at least one dimension, got ",
+             x.describe());
+  TERN_CHECK(x.size(-1) > 0, op, ": the normalised dimension of ", x.shape(), " is empty");
+  TERN_CHECK(eps >= 0, op, ": eps must be >= 0, got ", eps);
+}
+
+Tensor contiguous_or_none(const Tensor& t) { return t.defined() ? t.contiguous() : t; }
 
 std::vector<Tensor> normalised(const Tensor& x_in, const Tensor& residual_in, const Tensor& weight, const Tensor& bias,
                                double eps, const DropoutOptions& options, bool gives_sum) {
   Tensor x = x_in, residual = residual_in;
   detail::check_one_device("layer_norm", {&x, &residual, &weight, &bias});
   detail::autocast_inputs("dropout_residual_layer_norm", {&x, &residual});
-  TERN_CHECK(is_floating(x.dtype()) && x.dim() >= 1,
-             "layer_norm: expected a floating tensor of at least one dimension, got ", x.describe());
-  TERN_CHECK(x.size(-1) > 0, "layer_norm: the normalised dimension of ", x.shape(), " is empty");
-  TERN_CHECK(eps >= 0, "layer_norm: eps must be >= 0, got ", eps);
-  check_affine("weight", weight, x);
-  check_affine("bias", bias, x);
+  check_rows("layer_norm", x, eps);
+  check_affine("layer_norm", "weight", weight, x);
+  check_affine("layer_norm", "bias", bias, x);
   TERN_CHECK(!residual.defined() || (residual.shape() == x.shape() && residual.dtype() == x.dtype()),
              "layer_norm: residual is ", residual.describe(), ", expected ", x.describe());
   detail::check_row_keys("layer_norm", options.row_keys, x.view().rows(), x.device());
-  const auto plain = [](const Tensor& t) { return t.defined() ? t.contiguous() : t; };
-  return LayerNorm::apply(x.contiguous(), plain(residual), plain(weight), plain(bias), eps,
-                          detail::draw(options, "layer_norm", x.device()), std::vector<Tensor>{options.row_keys},
-                          gives_sum);
+  return Norm<true>::apply(x.contiguous(), contiguous_or_none(residual), contiguous_or_none(weight),
+                           contiguous_or_none(bias), eps, detail::draw(options, "layer_norm", x.device()),
+                           std::vector<Tensor>{options.row_keys}, gives_sum);
 }
 
 }  // namespace
@@ -146,6 +155,15 @@ SumAndNorm dropout_residual_sum_layer_norm(const Tensor& x, const Tensor& residu
 
 Tensor layer_norm(const Tensor& x, const Tensor& weight, const Tensor& bias, double eps) {
   return dropout_residual_layer_norm(x, {}, weight, bias, eps, {});
+}
+
+Tensor rms_norm(const Tensor& x, const Tensor& weight, std::optional<double> eps) {
+  detail::check_one_device("rms_norm", {&x, &weight});
+  const double added = eps.value_or(x.dtype() == DType::kFloat64 ? 0x1p-52 : 0x1p-23);
+  check_rows("rms_norm", x, added);
+  check_affine("rms_norm", "weight", weight, x);
+  return Norm<false>::apply(x.contiguous(), Tensor(), contiguous_or_none(weight), Tensor(), added, kernels::Dropout{},
+                            std::vector<Tensor>{Tensor()}, false)[0];
 }
 
 }  // namespace tern

@@ -21,14 +21,14 @@ struct Backward {
   int64_t cols;
   const T *dy, *dsum, *z;  // dsum may be null
   Affine<T> gamma;
-  const F *mean, *rstd;
+  const F *mean, *rstd;  // mean is null for RMS norm
   DropoutFactors dropout;
   T *dz, *dx;
 
   /// Processes one row and adds to the partial sums, either of which may be null.
   void row(int64_t r, F* dgamma, F* dbeta) const {
     const T *dy_row = dy + r * cols, *z_row = z + r * cols;
-    const F center = mean[r], scale = rstd[r];
+    const F center = mean ? mean[r] : F(0), scale = rstd[r];
     F dy_buffer[kTile], z_buffer[kTile], gamma_buffer[kTile];
     LaneSum<F> sum, product;
     for (int64_t j = 0; j < cols; j += kTile) {
@@ -55,7 +55,7 @@ struct Backward {
       if (dbeta) add_to(dbeta + j, d, n);
     }
     const F count = static_cast<F>(cols);
-    write_row(r, center, scale, sum.total() / count, product.total() / count);
+    write_row(r, center, scale, mean ? sum.total() / count : F(0), product.total() / count);
   }
 
   void write_row(int64_t r, F center, F scale, F mean_gradient, F mean_product) const {
@@ -123,10 +123,10 @@ void layer_norm_forward(Stream, ConstView x, ConstView residual, ConstView gamma
           add_row(r, cols, input, residual ? residual.as<T>() + r * cols : nullptr, factors, kept);
           input = kept;
         }
-        F& row_mean = mean.as<F>()[r];
-        F& row_rstd = rstd.as<F>()[r];
-        row_statistics(input, cols, eps, row_mean, row_rstd);
-        normalize_row(input, cols, row_mean, row_rstd, scale, shift, output);
+        const F center = mean ? row_mean(input, cols) : F(0), factor = row_rstd(input, cols, eps, center);
+        if (mean) mean.as<F>()[r] = center;
+        rstd.as<F>()[r] = factor;
+        normalize_row(input, cols, center, factor, scale, shift, output);
       }
     });
   });
@@ -144,9 +144,16 @@ void layer_norm_backward(Stream, ConstView dy, ConstView dsum, ConstView z, Cons
   dispatch_float(dy.dtype, [&]<class T>() {
     using F = ComputeType<T>;
     F* sums = static_cast<F*>(workspace);
-    const Backward<T> backward{
-        cols,         dy.as<T>(),   dsum ? dsum.as<T>() : nullptr,     z.as<T>(),  Affine<T>(gamma),
-        mean.as<F>(), rstd.as<F>(), DropoutFactors(dropout, row_keys), dz.as<T>(), dx ? dx.as<T>() : nullptr};
+    const Backward<T> backward{cols,
+                               dy.as<T>(),
+                               dsum ? dsum.as<T>() : nullptr,
+                               z.as<T>(),
+                               Affine<T>(gamma),
+                               mean ? mean.as<F>() : nullptr,
+                               rstd.as<F>(),
+                               DropoutFactors(dropout, row_keys),
+                               dz.as<T>(),
+                               dx ? dx.as<T>() : nullptr};
     parallel_for(rows, backward_rows(rows), [&](int64_t begin, int64_t end) {
       F* block_sums = sums + begin / backward_rows(rows) * 2 * cols;
       if (dgamma || dbeta) std::fill_n(block_sums, 2 * cols, F(0));

@@ -1,5 +1,5 @@
 #pragma once
-// The steps of layer norm's forward pass for one row.
+// The steps of the forward pass of layer and RMS norm for one row.
 
 #include <cmath>
 
@@ -47,24 +47,30 @@ void add_row(int64_t row, int64_t cols, const T* x, const T* residual, const Dro
   }
 }
 
-/// Two passes over a row in the L1 cache: the mean, then 1 / sqrt(variance + eps).
-template <class T, class F>
-void row_statistics(const T* z, int64_t cols, double eps, F& mean, F& rstd) {
+template <class T>
+ComputeType<T> row_mean(const T* z, int64_t cols) {
+  using F = ComputeType<T>;
   F buffer[kTile];
-  LaneSum<F> sum, squares;
+  LaneSum<F> sum;
   for (int64_t j = 0; j < cols; j += kTile) {
     const int64_t n = std::min(kTile, cols - j);
     sum.add(
         n, [](auto v) { return v; }, widen(z + j, buffer, n));
   }
-  const F center = sum.total() / static_cast<F>(cols);
+  return sum.total() / static_cast<F>(cols);
+}
+
+/// 1 / sqrt(mean of the squared distances from the center + eps).
+template <class T, class F>
+F row_rstd(const T* z, int64_t cols, double eps, F center) {
+  F buffer[kTile];
+  LaneSum<F> squares;
   for (int64_t j = 0; j < cols; j += kTile) {
     const int64_t n = std::min(kTile, cols - j);
     squares.add(
         n, [=](auto v) { return (v - center) * (v - center); }, widen(z + j, buffer, n));
   }
-  mean = center;
-  rstd = F(1) / std::sqrt(squares.total() / static_cast<F>(cols) + static_cast<F>(eps));
+  return F(1) / std::sqrt(squares.total() / static_cast<F>(cols) + static_cast<F>(eps));
 }
 
 template <class T>

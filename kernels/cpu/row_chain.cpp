@@ -128,8 +128,7 @@ class BlockSegment {
       const int64_t row = block.begin + i, at = row * cols;
       T* const sum = end_->sum ? end_->sum.as<T>() + at : to;
       add_row(row, cols, finished, end_->residual.as<T>() + at, no_dropout, sum);
-      float mean, rstd;
-      row_statistics(sum, cols, end_->eps, mean, rstd);
+      const float mean = row_mean(sum, cols), rstd = row_rstd(sum, cols, end_->eps, mean);
       normalize_row(sum, cols, mean, rstd, gamma, beta, to);
     }
   }

@@ -1,5 +1,6 @@
-// Layer normalisation. A warp (up to 512 columns, 768 of 16 bits) or a block holds a row in registers, so every element
-// is read once. gamma and beta are in shared memory for all rows of a block. Longer rows are read again in each pass.
+// Layer and RMS normalisation. A warp (up to 512 columns, 768 of 16 bits) or a block holds a row in registers, so every
+// element is read once. gamma and beta are in shared memory for all rows of a block. Longer rows are read again in each
+// pass.
 
 #include "tern/kernels/norm.h"
 
@@ -48,8 +49,8 @@ struct Forward {
   Affine<T> gamma, beta;
   F eps;
   RowDropout dropout;
-  T *z, *y;  // z may be null
-  F *mean, *rstd;
+  T *z, *y;           // z may be null
+  F *mean, *rstd;     // mean is null for RMS normalisation
   unsigned* tickets;  // may be null
   int64_t rows, cols;
 
@@ -76,7 +77,7 @@ struct Forward {
     if (tickets && blockIdx.x == 0 && threadIdx.x < kLayerNormTickets) tickets[threadIdx.x] = 0;
   }
   __device__ void write_statistics(int64_t row, F row_mean, F row_rstd) const {
-    store_one(mean + row, row_mean);
+    if (mean) store_one(mean + row, row_mean);
     store_one(rstd + row, row_rstd);
   }
 };
@@ -132,7 +133,7 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads, forward_threads<T>
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) sum += z.v[k];  // columns outside are 0
     }
-    const F mean = Group::sum(sum) / static_cast<F>(cols);
+    const F mean = a.mean ? Group::sum(sum) / static_cast<F>(cols) : F(0);
     F squares = 0;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i)
@@ -183,7 +184,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_long_kernel(TERN_GRID_
     for (int k = 0; k < kWidth; ++k) part += z.v[k];
     sum += part;
   }
-  const F mean = Group::sum(sum) / static_cast<F>(cols);
+  const F mean = a.mean ? Group::sum(sum) / static_cast<F>(cols) : F(0);
   F squares = 0;
   for (int64_t column = start; column < cols; column += step)
     squares += squared_distance(to_compute(load_columns(input, column, cols)), mean, column, cols);
@@ -223,7 +224,7 @@ struct Backward {
   using F = ComputeType<T>;
   const T *dy, *dsum, *z;  // dsum may be null
   Affine<T> gamma;
-  const F *mean, *rstd;
+  const F *mean, *rstd;  // mean is null for RMS normalisation
   RowDropout dropout;
   T *dz, *dx;  // dx may be null
   F* parts;    // [blocks, 2, cols]: partial sums of dgamma and dbeta; null when both are absent
@@ -321,7 +322,7 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads,
       dy[i] = load_columns(a.dy + row * a.cols, start + i * kGroup * kWidth, cols);
       z[i] = load_columns(a.z + row * a.cols, start + i * kGroup * kWidth, cols);
     }
-    const F mean = load_one(a.mean + row), rstd = load_one(a.rstd + row);
+    const F mean = a.mean ? load_one(a.mean + row) : F(0), rstd = load_one(a.rstd + row);
     F gradient = 0, product = 0;
 #pragma unroll
     for (int i = 0; i < kVectors; ++i) {
@@ -338,7 +339,7 @@ __global__ void __launch_bounds__(RowGroup<kGroup>::kThreads,
         dbeta[i].v[k] += d.v[k];
       }
     }
-    gradient = Group::sum(gradient) / static_cast<F>(cols);
+    gradient = a.mean ? Group::sum(gradient) / static_cast<F>(cols) : F(0);
     product = Group::sum(product) / static_cast<F>(cols);
     const RowDropout::Row drawn = a.dropout.row(row);
 #pragma unroll
@@ -369,7 +370,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_backward_long_kernel(T
   constexpr int kWidth = vector_width<T>;
   const int64_t cols = a.cols, start = Group::lane() * kWidth, step = kRowThreads * kWidth;
   for (int64_t row = Group::first_row(); row < a.rows; row += Group::row_step()) {
-    const F mean = load_one(a.mean + row), rstd = load_one(a.rstd + row);
+    const F mean = a.mean ? load_one(a.mean + row) : F(0), rstd = load_one(a.rstd + row);
     const bool first = row == Group::first_row();
     F gradient = 0, product = 0;
     for (int64_t column = start; column < cols; column += step) {
@@ -390,7 +391,7 @@ __global__ void __launch_bounds__(kRowThreads) layer_norm_backward_long_kernel(T
       gradient += gradient_part;
       product += product_part;
     }
-    gradient = Group::sum(gradient) / static_cast<F>(cols);
+    gradient = a.mean ? Group::sum(gradient) / static_cast<F>(cols) : F(0);
     product = Group::sum(product) / static_cast<F>(cols);
     const RowDropout::Row drawn = a.dropout.row(row);
     for (int64_t column = start; column < cols; column += step) {
@@ -420,7 +421,7 @@ void layer_norm_forward(Stream stream, ConstView x, ConstView residual, ConstVie
                        RowDropout(dropout, row_keys),
                        z ? z.as<T>() : nullptr,
                        y.as<T>(),
-                       mean.as<F>(),
+                       mean ? mean.as<F>() : nullptr,
                        rstd.as<F>(),
                        static_cast<unsigned*>(tickets),
                        rows,
@@ -462,7 +463,7 @@ void layer_norm_backward(Stream stream, ConstView dy, ConstView dsum, ConstView 
                           dsum ? dsum.as<T>() : nullptr,
                           z.as<T>(),
                           Affine<T>(gamma),
-                          mean.as<F>(),
+                          mean ? mean.as<F>() : nullptr,
                           rstd.as<F>(),
                           RowDropout(dropout, row_keys),
                           dz.as<T>(),

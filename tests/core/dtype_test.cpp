@@ -182,6 +182,7 @@ TEST(Autocast, ResultsByTheTable) {
                        log_softmax(h),
                        layer_norm(h, rand({8}, g), {}),
                        layer_norm(h, {}, {}),
+                       rms_norm(h),
                        dropout(h, {.p = 0.5}),
                        mul(h, full({}, 2))});  // a number as a tensor does not widen, as in PyTorch
   }

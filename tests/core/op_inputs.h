@@ -155,6 +155,7 @@ inline void layer_calls(const AddCall& op) {
   op("softmax", [](Inputs& in) { return softmax(in.any(), in.dim()); });
   op("log_softmax", [](Inputs& in) { return log_softmax(in.any(), in.dim()); });
   op("layer_norm", [](Inputs& in) { return layer_norm(in.like({5, 17}), in.like({17}), in.like_or_none({17}, 3)); });
+  op("rms_norm", [](Inputs& in) { return rms_norm(in.like({5, 17}), in.like_or_none({17}, 3)); });
   op("dropout_residual_layer_norm", [](Inputs& in) {
     return dropout_residual_layer_norm(in.like({5, 17}), in.like({5, 17}), in.like({17}), in.like({17}), 1e-5,
                                        dropout_options(in));

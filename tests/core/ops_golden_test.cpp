@@ -19,6 +19,9 @@ Tensor run_attention(const Json& params, const GoldenTensors& in) {
 Tensor run_op(const std::string& op, const Json& params, const GoldenTensors& in) {
   if (op == "attention") return run_attention(params, in);
   if (op == "layer_norm") return layer_norm(in.at("x"), optional(in, "weight"), optional(in, "bias"), params["eps"]);
+  if (op == "rms_norm")
+    return rms_norm(in.at("x"), optional(in, "weight"),
+                    params["eps"].is_null() ? std::nullopt : std::optional<double>(params["eps"].get<double>()));
   if (op == "gelu") return params["approximate"] == "none" ? gelu(in.at("x")) : gelu_tanh(in.at("x"));
   if (op == "softmax") return softmax(in.at("x"));
   if (op == "log_softmax") return log_softmax(in.at("x"));
@@ -36,14 +39,16 @@ Tensor run_op(const std::string& op, const Json& params, const GoldenTensors& in
   fail("the test does not know the op ", op);
 }
 
-void check_file(const char* group, DType dtype) {
-  const Json index = Json::parse(std::ifstream(kGolden + "index.json"));
+void check_file(const char* group, DType dtype, const char* index_file = "index.json", int least = 40) {
+  const Json index = Json::parse(std::ifstream(kGolden + index_file));
   expect_golden(index[group]["cases"], kGolden + index[group]["file"].get<std::string>(),
-                index["tolerances"][group]["floor"], dtype, run_op);
+                index["tolerances"][group]["floor"], dtype, run_op, least);
 }
 
 TEST(Golden, OpsFloat32) { check_file("ops", float32); }
 TEST(Golden, OpsFloat64) { check_file("ops", float64); }
+TEST(Golden, NormsFloat32) { check_file("nn", float32, "nn.json", 14); }
+TEST(Golden, NormsFloat64) { check_file("nn", float64, "nn.json", 14); }
 TEST(Golden, AttentionFloat32) { check_file("attention", float32); }
 TEST(Golden, AttentionFloat64) { check_file("attention", float64); }
 

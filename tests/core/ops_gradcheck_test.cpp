@@ -309,6 +309,9 @@ TEST_F(OpsGradcheck, LinearAndNorms) {
   expect_derivatives(normalise, {normal({2, 2, 5}), Tensor(), normal({5})});
   expect_derivatives(normalise, {normal({4}), normal({4}), Tensor()});
   expect_derivatives([](const Tensors& in) { return layer_norm(in[0].t(), {}, {}); }, {normal({5, 3})});
+  const TensorOp rms = [](const Tensors& in) { return rms_norm(in[0], in[1], 1e-3); };
+  for (const Tensor& weight : {normal({5}), Tensor()}) expect_derivatives(rms, {normal({2, 3, 5}), weight});
+  expect_derivatives([](const Tensors& in) { return rms_norm(in[0].t()); }, {normal({5, 3})});
   const auto fused = [&](const auto& op) {
     return [&, op](const Tensors& in) {
       return op(in[0], in[1], in[2], in[3], 1e-3, DropoutOptions{.p = 0.4, .generator = same_draws()});

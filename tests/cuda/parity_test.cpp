@@ -168,6 +168,7 @@ TEST_F(Parity, NormsAndDropout) {
       if (width > 1)
         expect_parity("layer_norm", {x, gamma, beta}, 10,
                       [](const Tensors& in) { return layer_norm(in[0], in[1], in[2]); });
+      expect_parity("rms_norm", {x, gamma}, 10, [](const Tensors& in) { return rms_norm(in[0], in[1]); });
       for (const bool keyed : {false, true}) {
         const auto options = [&](Generator& draws, const Tensor& row_keys) {
           return DropoutOptions{.p = 0.3, .generator = &draws, .row_keys = keyed ? row_keys : Tensor()};

@@ -1,5 +1,5 @@
 #pragma once
-// The contract of layer normalisation: cases, the definition, and error bounds of the results.
+// The contract of layer and RMS normalisation: cases, the definition, and error bounds of the results.
 
 #include "tern/kernels/norm.h"
 #include "tern/tests/kernels/contracts/target.h"
@@ -15,6 +15,7 @@ struct Case {
   double p;
   DType affine_dtype;
   Order order = Order::kMisaligned;
+  bool rms = false;  // without mean
 
   bool z_is_x() const { return !residual && p == 0; }
   bool has_backward() const { return keep_z || z_is_x(); }
@@ -23,7 +24,7 @@ struct Case {
 inline std::string describe(const Case& s) {
   return (testing::Message() << name_of(s.dtype) << " [" << s.rows << ", " << s.cols << "] residual " << s.residual
                              << " affine " << s.affine << " " << name_of(s.affine_dtype) << " z " << s.keep_z << " p "
-                             << s.p << " keys " << s.keys)
+                             << s.p << " keys " << s.keys << " rms " << s.rms)
       .GetString();
 }
 
@@ -53,6 +54,9 @@ inline std::vector<Case> cases() {
     cases.push_back({dtype, 3, 8200, true, true, true, true, 0.2, dtype, aligned});
     cases.push_back({dtype, 2, 9003, true, true, false, false, 0.2, float32});
     cases.push_back({dtype, 2, 8193, false, true, false, false, 0, dtype});
+    for (const int64_t cols : {1, 129, 776, 2056, 8195})
+      cases.push_back({dtype, 19, cols, false, cols != 776, false, false, 0, dtype, Order::kMisaligned, true});
+    cases.push_back({dtype, 3, 257, true, true, true, true, 0.2, wide, aligned, true});
   }
   if (target().is_cpu()) return cases;
   // More rows than either grid of CUDA's kernels has groups, so that every group processes several.
@@ -97,13 +101,13 @@ struct Tensors {
   void forward(Call& on, const Case& s, bool with_z) {
     layer_norm_forward(on.stream(), on(x), on.when(s.residual, residual), on.when(s.affine, gamma),
                        on.when(s.affine, beta), kEps, dropout_on(on), on.when(s.keys, keys), on.when(with_z, z), on(y),
-                       on(mean), on(rstd), on.memory(tickets.data(), kLayerNormTickets));
+                       on.when(!s.rms, mean), on(rstd), on.memory(tickets.data(), kLayerNormTickets));
   }
   void forward(Call& on, const Case& s) { forward(on, s, s.keep_z); }
   void backward(Call& on, const Case& s, bool with_dx = true, bool with_dgamma = true, bool with_dbeta = true) {
     void* const workspace = on.workspace(layer_norm_backward_workspace(on.stream(), s.rows, s.cols, s.dtype));
     layer_norm_backward(on.stream(), on(dy), on.when(has_dsum, dsum), on(s.keep_z ? z : x), on.when(s.affine, gamma),
-                        on(mean), on(rstd), dropout_on(on), on.when(s.keys, keys), workspace,
+                        on.when(!s.rms, mean), on(rstd), dropout_on(on), on.when(s.keys, keys), workspace,
                         last_blocks ? on.memory(tickets.data(), kLayerNormTickets) : nullptr, on(dz),
                         on.when(with_dx, dx), on.when(with_dgamma, dgamma), on.when(with_dbeta, dbeta));
   }
@@ -184,8 +188,9 @@ class Comparison {
       }
       total.add(row[c], error[c]);
     }
-    const Real mean = total.value / n, mean_error = error_of(total, s_.cols) / n + unit_ * std::fabs(mean);
-    ASSERT_NO_FATAL_FAILURE(expect("mean", r, t_.mean.at(r), mean, mean_error));
+    const Real mean = s_.rms ? 0 : total.value / n;
+    const Real mean_error = s_.rms ? 0 : error_of(total, s_.cols) / n + unit_ * std::fabs(mean);
+    ASSERT_NO_FATAL_FAILURE(expect("mean", r, s_.rms ? 0 : t_.mean.at(r), mean, mean_error));
     // An error of the mean has a second-order effect here, because deviations sum to zero.
     for (int64_t c = 0; c < s_.cols; ++c) {
       const Real deviation = row[c] - mean;
@@ -212,7 +217,7 @@ class Comparison {
   void backward(int64_t r) {
     const auto n = static_cast<Real>(s_.cols);
     const Array& z = t_.stored_z(s_);
-    const Real mean = t_.mean.at(r), rstd = t_.rstd.at(r);
+    const Real mean = s_.rms ? 0 : t_.mean.at(r), rstd = t_.rstd.at(r);
     const auto hat_at = [&](int64_t c) { return (z.at(r * s_.cols + c) - mean) * rstd; };
     const auto weight_at = [&](int64_t c) { return s_.affine ? static_cast<Real>(t_.gamma.at(c)) : Real(1); };
     Sum gradient, product;
@@ -223,7 +228,8 @@ class Comparison {
       dgamma_[c].add(dy * hat, 3 * unit_ * std::fabs(dy * hat));
       dbeta_[c].add(dy);
     }
-    const Real a = gradient.value / n, a_error = error_of(gradient, s_.cols) / n + unit_ * std::fabs(a);
+    const Real a = s_.rms ? 0 : gradient.value / n;
+    const Real a_error = s_.rms ? 0 : error_of(gradient, s_.cols) / n + unit_ * std::fabs(a);
     const Real b = product.value / n, b_error = error_of(product, s_.cols) / n + unit_ * std::fabs(b);
     for (int64_t c = 0; c < s_.cols; ++c) {
       const int64_t i = r * s_.cols + c;
