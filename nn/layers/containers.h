@@ -1,6 +1,7 @@
 #pragma once
-// ModuleList and Sequential: members named "0", "1", ...
+// ModuleList, ParameterList and Sequential: members named "0", "1", ...; ModuleDict and ParameterDict.
 
+#include <algorithm>
 #include <concepts>
 #include <deque>
 #include <functional>
@@ -48,6 +49,83 @@ class ModuleList final : public Module {
   }
 
   std::deque<T> items_;  // never moves its elements
+};
+
+/// Modules by name, in the order in which they were made: of class T or derived from it.
+///   ModuleDict<Linear> heads(sub("heads"));  heads.emplace("start", 64, 2);  heads["start"].forward(x)
+template <std::derived_from<Module> T>
+class ModuleDict final : public Module {
+ public:
+  explicit ModuleDict(const Scope& s) : Module(s) {}
+
+  /// Constructs U(scope, args...). Throws Error when the name is taken, is empty or has a dot.
+  template <std::derived_from<T> U = T, class... Args>
+  U& emplace(const std::string& name, Args&&... args) {
+    auto made = std::make_unique<U>(sub(name), std::forward<Args>(args)...);
+    U& module = *made;
+    items_.push_back(std::move(made));
+    return module;
+  }
+
+  int64_t size() const { return static_cast<int64_t>(items_.size()); }
+  bool contains(const std::string& name) const { return place(name) != items_.end(); }
+  std::vector<std::string> keys() const {
+    std::vector<std::string> names;
+    for (const auto& item : items_) names.push_back(item->local_name());
+    return names;
+  }
+  T& operator[](const std::string& name) { return *checked(name); }
+  const T& operator[](const std::string& name) const { return *checked(name); }
+
+ private:
+  auto place(const std::string& name) const {
+    return std::find_if(items_.begin(), items_.end(), [&](const auto& item) { return item->local_name() == name; });
+  }
+  T* checked(const std::string& name) const {
+    const auto found = place(name);
+    TERN_CHECK(found != items_.end(), "nn::ModuleDict: '", this->name(), "' has no module named '", name, "'");
+    return found->get();
+  }
+
+  std::vector<std::unique_ptr<T>> items_;
+};
+
+/// Parameters named "0", "1", ...
+class ParameterList final : public Module {
+ public:
+  explicit ParameterList(const Scope& s) : Module(s) {}
+  /// Zeros unless an initialiser is given.
+  Parameter& append(const Shape& shape, const Initializer& initializer = {});
+
+  int64_t size() const { return static_cast<int64_t>(items_.size()); }
+  Parameter& operator[](int64_t i) { return items_[checked(i)]; }
+  const Parameter& operator[](int64_t i) const { return items_[checked(i)]; }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+
+ private:
+  size_t checked(int64_t i) const;
+  std::deque<Parameter> items_;  // never moves its elements
+};
+
+/// Parameters by name, in the order in which they were made.
+class ParameterDict final : public Module {
+ public:
+  explicit ParameterDict(const Scope& s) : Module(s) {}
+  /// Zeros unless an initialiser is given. Throws Error when the name is taken, is empty or has a dot.
+  Parameter& emplace(const std::string& name, const Shape& shape, const Initializer& initializer = {});
+
+  int64_t size() const { return static_cast<int64_t>(items_.size()); }
+  bool contains(const std::string& name) const { return place(name) < items_.size(); }
+  std::vector<std::string> keys() const;
+  Parameter& operator[](const std::string& name) { return items_[checked(name)]; }
+  const Parameter& operator[](const std::string& name) const { return items_[checked(name)]; }
+
+ private:
+  /// The index, or the size when there is none of that name.
+  size_t place(const std::string& name) const;
+  size_t checked(const std::string& name) const;
+  std::deque<Parameter> items_;  // never moves its elements
 };
 
 /// Describes a module to be constructed when its scope is known: make<Linear>(64, 256).

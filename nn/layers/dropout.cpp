@@ -1,5 +1,7 @@
 #include "tern/nn/layers/dropout.h"
 
+#include "tern/core/ops/pointwise.h"
+
 namespace tern::nn {
 
 Dropout::Dropout(const Scope& s, double p) : Module(s), p_(p) {
@@ -13,6 +15,18 @@ Tensor Dropout::forward(const Tensor& x, const Tensor& row_keys) const {
 
 DropoutOptions Dropout::options(const Tensor& row_keys) const {
   return {is_training() ? p_ : 0, &generator(), row_keys};
+}
+
+DropPath::DropPath(const Scope& s, double p) : Module(s), p_(p) {
+  TERN_CHECK(p >= 0 && p <= 1, "nn::DropPath: p must be in [0, 1], got ", p);
+}
+
+Tensor DropPath::forward(const Tensor& x) const {
+  if (!is_training() || p_ == 0) return x;
+  TERN_CHECK(x.dim() > 0, "nn::DropPath: x must be [samples, ...], got ", x.shape());
+  std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
+  sizes[0] = x.size(0);
+  return x * dropout(ones({x.size(0), 1}, x.options()), {.p = p_, .generator = &generator()}).reshape(sizes);
 }
 
 }  // namespace tern::nn

@@ -19,4 +19,16 @@ class Dropout final : public Module {
   double p_;
 };
 
+/// Stochastic depth (Huang et al., arXiv:1603.09382): in training zeroes whole samples, the entries of dimension 0,
+/// with probability p and scales the others by 1 / (1 - p); in evaluation returns x. For the branch of a residual sum.
+class DropPath final : public Module {
+ public:
+  DropPath(const Scope& s, double p);
+
+  Tensor forward(const Tensor& x) const;
+
+ private:
+  double p_;
+};
+
 }  // namespace tern::nn

@@ -1,5 +1,8 @@
 #pragma once
 
+#include <functional>
+
+#include "tern/core/ops/pointwise.h"
 #include "tern/nn/layers/linear.h"
 
 namespace tern::nn {
@@ -30,6 +33,40 @@ class FeedForward final : public Module {
  private:
   Activation activation_;
   Linear lin1_, lin2_;
+};
+
+struct GLUOptions {
+  int dim = -1;
+  std::function<Tensor(const Tensor&)> gate = tern::sigmoid;  // relu, gelu, silu: ReGLU, GEGLU, SwiGLU
+};
+
+/// The first half of x along dim, times gate(the second half): the gated linear unit (Dauphin et al., arXiv:1612.08083)
+/// and its variants (Shazeer, arXiv:2002.05202).
+class GLU final : public Module {
+ public:
+  explicit GLU(const Scope& s, const GLUOptions& options = {});
+  Tensor forward(const Tensor& x) const;
+
+ private:
+  int dim_;
+  std::function<Tensor(const Tensor&)> gate_;
+};
+
+struct GatedFeedForwardOptions {
+  std::function<Tensor(const Tensor&)> activation = tern::silu;
+  LinearOptions linear = {.bias = false};  // of all three layers
+};
+
+/// The feed-forward part of LLaMA and its relatives: down_proj(activation(gate_proj(x)) * up_proj(x)), with silu SwiGLU
+/// (Shazeer, arXiv:2002.05202). x: [..., width]. The parameters have Hugging Face's names.
+class GatedFeedForward final : public Module {
+ public:
+  GatedFeedForward(const Scope& s, int64_t width, int64_t hidden, const GatedFeedForwardOptions& options = {});
+  Tensor forward(const Tensor& x) const;
+
+ private:
+  std::function<Tensor(const Tensor&)> activation_;
+  Linear gate_proj_, up_proj_, down_proj_;
 };
 
 }  // namespace tern::nn

@@ -71,6 +71,31 @@ TEST(LayerNorm, GivesTheSumThatItNormalisesToo) {
   expect_within(both.norm, RoundedNorm(sum, 1e-5).result({}, {}), 2);  // what is wanted is fp64 too
 }
 
+TEST(RMSNorm, AgainstItsFormulaAndErrors) {
+  nn::RMSNorm norm(scope(1, float64), 5, {.eps = 0.1});
+  const Tensor weight = fresh_normal({5}, 3, float64), x = fresh_normal({3, 5}, 5, float64);
+  EXPECT_EQ(norm.state_dict()[0].tensor.to_vector<double>(), std::vector<double>(5, 1));
+  norm.load_state_dict({{"weight", weight}});
+  const auto w = weight.to_vector<double>(), v = x.to_vector<double>(), y = norm.forward(x).to_vector<double>();
+  for (size_t r = 0; r < 3; ++r) {
+    double squares = 0;
+    for (size_t c = 0; c < 5; ++c) squares += v[5 * r + c] * v[5 * r + c];
+    for (size_t c = 0; c < 5; ++c) EXPECT_NEAR(y[5 * r + c], v[5 * r + c] / std::sqrt(squares / 5 + 0.1) * w[c], 1e-13);
+  }
+  // Without eps: that of the type which computes.
+  const nn::RMSNorm plain(scope(), 4, {.affine = false});
+  EXPECT_TRUE(plain.parameters().empty());
+  for (const auto& [dtype, eps] : {std::pair{float32, 0x1p-23}, {bfloat16, 0x1p-23}, {float64, 0x1p-52}}) {
+    const Tensor small = full({1, 4}, 0x1p-12, {.dtype = dtype});
+    EXPECT_NEAR(plain.forward(small).to_vector<double>()[0], 0x1p-12 / std::sqrt(0x1p-24 + eps), 0.01) << dtype;
+  }
+  expect_error([&] { plain.forward(ones({2, 3})); }, {"nn::RMSNorm", "4", "[2, 3]"});
+  expect_error([] { nn::RMSNorm(scope(), 0); }, {"> 0"});
+  expect_error([] { nn::RMSNorm(scope(), 2, {.eps = NAN}); }, {"finite"});
+  expect_error([] { rms_norm(ones({2, 3}), ones({2})); }, {"rms_norm: weight must be [3]"});
+  expect_error([] { rms_norm(ones({2, 0})); }, {"rms_norm", "empty"});
+}
+
 TEST(LayerNorm, OptionsAndErrors) {
   const nn::LayerNorm plain(scope(), 4, {.affine = false});
   EXPECT_TRUE(plain.parameters().empty());
@@ -102,6 +127,174 @@ TEST(Dropout, FollowsTheTrainingFlagAndTheGenerator) {
   EXPECT_THROW(nn::Dropout(scope(), NAN), Error);
 }
 
+TEST(DropPath, DropsWholeSamples) {
+  nn::DropPath drop(scope(3), 0.25);
+  const Tensor x = fresh_normal({4000, 2, 3}, 4);
+  const auto y = drop.forward(x).to_vector<float>(), values = x.to_vector<float>();
+  int dropped = 0;
+  for (size_t r = 0; r < 4000; ++r) {
+    const bool zero = y[6 * r] == 0;
+    dropped += zero;
+    for (size_t i = 6 * r; i < 6 * r + 6; ++i) EXPECT_FLOAT_EQ(y[i], zero ? 0 : values[i] / 0.75f);
+  }
+  EXPECT_NEAR(dropped, 1000, 8 * std::sqrt(4000 * 0.25 * 0.75));  // of 8 deviations: one run in 10^15
+  drop.eval();
+  EXPECT_TRUE(same(drop.forward(x), x));
+  expect_error([] { nn::DropPath(scope(), NAN); }, {"DropPath", "[0, 1]"});
+  expect_error([] { nn::DropPath(scope(), 0.5).forward(ones({})); }, {"[samples, ...]"});
+}
+
+TEST(Activations, AreTheFunctions) {
+  const Tensor x = fresh_normal({3, 4}, 9) * 3.0;
+  const auto agrees = [&](const nn::Module& module, const Tensor& y, const Tensor& expected, const char* name) {
+    EXPECT_EQ(module.type_name(), name);
+    EXPECT_EQ(y.to_vector<float>(), expected.to_vector<float>()) << name;
+  };
+  const nn::Scope s = scope();
+  const nn::ReLU relu(s);
+  agrees(relu, relu.forward(x), tern::relu(x), "ReLU");
+  const nn::LeakyReLU leaky(s, 0.3);
+  agrees(leaky, leaky.forward(x), leaky_relu(x, 0.3), "LeakyReLU");
+  agrees(leaky, nn::LeakyReLU(s).forward(x), leaky_relu(x), "LeakyReLU");
+  const nn::Hardtanh hard(s, -0.5, 2);
+  agrees(hard, hard.forward(x), clamp(x, -0.5, 2), "Hardtanh");
+  const nn::Softmax soft(s, 0);
+  agrees(soft, soft.forward(x), softmax(x, 0), "Softmax");
+  const nn::Sequential chain(s, nn::make<nn::Linear>(4, 4), nn::make<nn::SiLU>(), nn::make<nn::ELU>(0.5));
+  agrees(chain, chain.forward(x), elu(silu(linear(x, chain.parameters()[0].tensor, chain.parameters()[1].tensor)), 0.5),
+         "Sequential");
+  const nn::PReLU trained(s, 4, 0.1);
+  agrees(trained, trained.forward(x), leaky_relu(x, 0.1f), "PReLU");
+  EXPECT_EQ(trained.parameters()[0].tensor.shape(), Shape{4});
+  expect_error([] { nn::PReLU(scope(), 0); }, {"nn::PReLU", ">= 1"});
+}
+
+TEST(GLU, AndGatedFeedForward) {
+  const Tensor x = fresh_normal({3, 6}, 9, float64), a = x.slice(1, 0, 3), b = x.slice(1, 3);
+  EXPECT_EQ(nn::GLU(scope()).forward(x).to_vector<double>(), (a * sigmoid(b)).to_vector<double>());
+  EXPECT_EQ(nn::GLU(scope(), {.dim = 0, .gate = tern::relu}).forward(x.t()).to_vector<double>(),
+            (a.t() * relu(b.t())).to_vector<double>());
+  expect_error([&] { nn::GLU(scope()).forward(a); }, {"nn::GLU", "even", "[3, 3]"});
+  nn::GatedFeedForward layer(scope(1, float64), 6, 5);
+  const StateView state = layer.state_dict();
+  ASSERT_EQ(names_of(state), (std::vector<std::string>{"gate_proj.weight", "up_proj.weight", "down_proj.weight"}));
+  const Tensor hidden = silu(matmul(x, state[0].tensor.t())) * matmul(x, state[1].tensor.t());
+  EXPECT_LE(
+      relative_error(layer.forward(x).to_vector<double>(), matmul(hidden, state[2].tensor.t()).to_vector<double>()),
+      1e-13);
+}
+
+TEST(Shapes, IdentityFlattenUnflatten) {
+  const Tensor x = fresh_normal({2, 6, 5}, 1);
+  EXPECT_TRUE(same(nn::Identity(scope()).forward(x), x));
+  EXPECT_EQ(nn::Flatten(scope()).forward(x).shape(), (Shape{2, 30}));
+  EXPECT_EQ(nn::Flatten(scope(), 0, 1).forward(x).shape(), (Shape{12, 5}));
+  EXPECT_EQ(nn::Unflatten(scope(), 1, {3, 2}).forward(x).shape(), (Shape{2, 3, 2, 5}));
+  EXPECT_EQ(nn::Unflatten(scope(), -2, {-1, 2}).forward(x).shape(), (Shape{2, 3, 2, 5}));
+  expect_error([&] { nn::Unflatten(scope(), 1, {4, -1}).forward(x); }, {"dimension 1 of [2, 6, 5] has 6", "4 times"});
+  expect_error([&] { nn::Unflatten(scope(), 0, {3}).forward(x); }, {"multiply to 3"});
+  expect_error([] { nn::Unflatten(scope(), 0, {}); }, {"empty"});
+}
+
+TEST(Bilinear, AgainstItsFormula) {
+  const nn::Bilinear layer(scope(1, float64), 3, 4, 5);
+  const Tensor x1 = fresh_normal({2, 7, 3}, 1, float64), x2 = fresh_normal({2, 7, 4}, 2, float64);
+  const StateView state = layer.state_dict();
+  const auto w = state[0].tensor.to_vector<double>(), bias = state[1].tensor.to_vector<double>();
+  const auto a = x1.to_vector<double>(), b = x2.to_vector<double>(), y = layer.forward(x1, x2).to_vector<double>();
+  for (size_t r = 0; r < 14; ++r)
+    for (size_t o = 0; o < 5; ++o) {
+      double expected = bias[o];
+      for (size_t i = 0; i < 3; ++i)
+        for (size_t j = 0; j < 4; ++j) expected += a[3 * r + i] * w[(o * 3 + i) * 4 + j] * b[4 * r + j];
+      EXPECT_NEAR(y[5 * r + o], expected, 1e-13);
+    }
+  expect_error([&] { layer.forward(x1, x2.slice(1, 0, 3)); }, {"same leading dimensions", "[2, 3, 4]"});
+}
+
+/// Bags of ids by loops; the gradient of sum(result * factors).
+struct BagReference {
+  std::vector<double> result, gradient;
+};
+BagReference bags_by_loops(const std::vector<double>& table, const std::vector<std::vector<int64_t>>& bags,
+                           nn::BagMode mode, int64_t padding, const std::vector<double>& weights,
+                           const std::vector<double>& factors) {
+  BagReference found{{}, std::vector<double>(table.size(), 0)};
+  size_t first = 0;
+  for (const std::vector<int64_t>& bag : bags) {
+    double count = 0;
+    for (const int64_t id : bag) count += id != padding;
+    for (size_t c = 0; c < 3; ++c) {
+      const double factor = factors[found.result.size()];
+      double total = mode == nn::BagMode::kMax && count > 0 ? -INFINITY : 0;
+      size_t best = 0;
+      for (size_t i = 0; i < bag.size(); ++i) {
+        if (bag[i] == padding) continue;
+        const size_t at = static_cast<size_t>(bag[i]) * 3 + c;
+        const double share = mode == nn::BagMode::kMean ? 1 / count : weights.empty() ? 1 : weights[first + i];
+        if (mode == nn::BagMode::kMax) {
+          if (table[at] > total) best = at;
+          total = std::max(total, table[at]);
+        } else {
+          total += share * table[at];
+          found.gradient[at] += share * factor;
+        }
+      }
+      if (mode == nn::BagMode::kMax && count > 0) found.gradient[best] += factor;
+      found.result.push_back(total);
+    }
+    first += bag.size();
+  }
+  return found;
+}
+
+TEST(EmbeddingBag, AgainstLoops) {
+  const std::vector<std::vector<int64_t>> bags = {{1, 4, 4}, {}, {2}, {2, 2}, {0, 3, 2, 1, 4}};
+  std::vector<int64_t> ids, starts;
+  for (const auto& bag : bags) {
+    starts.push_back(static_cast<int64_t>(ids.size()));
+    ids.insert(ids.end(), bag.begin(), bag.end());
+  }
+  const auto n = static_cast<int64_t>(ids.size());
+  const Tensor factors = fresh_normal({5, 3}, 3, float64), weights = fresh_normal({n}, 4, float64);
+  for (const nn::BagMode mode : {nn::BagMode::kSum, nn::BagMode::kMean, nn::BagMode::kMax})
+    for (const int64_t padding : {-1, 2})
+      for (const bool weighted : {false, true}) {
+        if (weighted && mode != nn::BagMode::kSum) continue;
+        std::vector<int64_t> offsets = starts;
+        if (padding < 0) offsets.push_back(n);
+        nn::EmbeddingBag layer(scope(1, float64), 5, 3,
+                               {.mode = mode, .padding_index = padding, .include_last_offset = padding < 0});
+        const Tensor y =
+            layer.forward(from_vector(ids, {n}), from_vector(offsets, {static_cast<int64_t>(offsets.size())}),
+                          weighted ? weights : Tensor());
+        sum(y * factors).backward();
+        const BagReference expected =
+            bags_by_loops(layer.weight().tensor().to_vector<double>(), bags, mode, padding,
+                          weighted ? weights.to_vector<double>() : std::vector<double>(), factors.to_vector<double>());
+        EXPECT_LE(relative_error(y.to_vector<double>(), expected.result), 1e-13);
+        EXPECT_LE(relative_error(layer.weight().grad().to_vector<double>(), expected.gradient), 1e-13);
+      }
+}
+
+TEST(EmbeddingBag, EqualLengthsAndErrors) {
+  const nn::EmbeddingBag layer(scope(), 5, 3, {.mode = nn::BagMode::kSum});
+  const Tensor ids = from_vector<int64_t>({1, 2, 3, 4, 0, 1}, {2, 3});
+  EXPECT_EQ(layer.forward(ids).to_vector<float>(),
+            layer.forward(ids.reshape({6}), from_vector<int64_t>({0, 3}, {2})).to_vector<float>());
+  EXPECT_EQ(layer.forward(zeros({2, 0}, {.dtype = int64})).to_vector<float>(), std::vector<float>(6, 0));
+  EXPECT_EQ(layer.forward(zeros({0}, {.dtype = int64}), zeros({2}, {.dtype = int64})).to_vector<float>(),
+            std::vector<float>(6, 0));
+  const auto with_offsets = [&](const std::vector<int64_t>& offsets) {
+    layer.forward(ids.reshape({6}), from_vector(offsets, {static_cast<int64_t>(offsets.size())}));
+  };
+  for (const std::vector<int64_t>& bad : {std::vector<int64_t>{1, 2}, {0, 4, 3}, {0, 7}})
+    expect_error([&] { with_offsets(bad); }, {"offsets must begin with 0", "6"});
+  expect_error([&] { layer.forward(ids.reshape({6})); }, {"without offsets", "[6]"});
+  expect_error([&] { layer.forward(ids, {}, ones({2})); }, {"sample_weights", "[2, 3]"});
+  EXPECT_THROW(layer.forward(ids + 5.0), Error);
+}
+
 TEST(Sequential, ModulesAndFunctions) {
   const nn::Sequential body(scope(), nn::make<nn::Linear>(4, 6), tern::gelu,
                             nn::make<nn::Linear>(6, 2, nn::LinearOptions{.bias = false}),
@@ -127,6 +320,35 @@ TEST(ModuleList, InPlace) {
   EXPECT_EQ(x.shape(), (Shape{1, 5}));
   expect_error([&] { list[3]; }, {"[0, 3)"});
   EXPECT_THROW(list[-1], Error);
+}
+
+TEST(Containers, ModuleDictParameterListParameterDict) {
+  nn::ModuleDict<nn::Module> heads(scope());
+  heads.emplace<nn::Linear>("start", 2, 3);
+  EXPECT_EQ(heads.emplace<nn::LayerNorm>("norm", 2).name(), "norm");
+  EXPECT_EQ(heads.keys(), (std::vector<std::string>{"start", "norm"}));
+  EXPECT_EQ(names_of(heads.parameters()),
+            (std::vector<std::string>{"start.weight", "start.bias", "norm.weight", "norm.bias"}));
+  EXPECT_TRUE(heads.contains("norm") && !heads.contains("end") && heads["norm"].type_name() == "LayerNorm");
+  expect_error([&] { heads["end"]; }, {"no module named 'end'"});
+  expect_error([&] { heads.emplace<nn::Identity>("start"); }, {"already"});
+  EXPECT_EQ(heads.size(), 2);
+
+  nn::ParameterList list(scope());
+  list.append({2}, nn::init::ones());
+  EXPECT_EQ(list.append({3, 1}).name(), "1");
+  EXPECT_EQ(names_of(list.parameters()), (std::vector<std::string>{"0", "1"}));
+  EXPECT_EQ(list[0].tensor().to_vector<float>(), (std::vector<float>{1, 1}));
+  expect_error([&] { list[2]; }, {"index 2", "[0, 2)"});
+
+  nn::ParameterDict dict(scope());
+  dict.emplace("scale", {2});
+  dict.emplace("bias", {3}, nn::init::ones());
+  EXPECT_EQ(dict.keys(), (std::vector<std::string>{"scale", "bias"}));
+  EXPECT_TRUE(dict.contains("bias") && !dict.contains("x"));
+  EXPECT_EQ(dict["bias"].shape(), Shape{3});
+  expect_error([&] { dict["x"]; }, {"no parameter named 'x'"});
+  expect_error([&] { dict.emplace("bias", {1}); }, {"already"});
 }
 
 /// Attention of one sequence from plain ops: softmax(q k^T / sqrt(d)) v per head.
