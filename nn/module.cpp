@@ -1,6 +1,7 @@
 #include "tern/nn/module.h"
 
 #include <cxxabi.h>
+#include <fnmatch.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -30,7 +31,7 @@ std::vector<NamedTensor> collect(const Module& module, Predicate wanted) {
   std::vector<NamedTensor> found;
   std::unordered_set<const tern::detail::TensorImpl*> seen;
   visit(module, "", [&](const std::string& name, const Module::Member& member) {
-    if (wanted(member) && seen.insert(member.tensor.impl()).second) found.push_back({name, member.tensor});
+    if (wanted(name, member) && seen.insert(member.tensor.impl()).second) found.push_back({name, member.tensor});
   });
   return found;
 }
@@ -140,15 +141,29 @@ void Module::add_buffer(const std::string& name, const Tensor& buffer, bool pers
 }
 
 std::vector<NamedTensor> Module::parameters() const {
-  return collect(*this, [](const Member& member) { return member.is_parameter; });
+  return collect(*this, [](const std::string&, const Member& member) { return member.is_parameter; });
 }
 
 std::vector<NamedTensor> Module::buffers() const {
-  return collect(*this, [](const Member& member) { return !member.is_parameter; });
+  return collect(*this, [](const std::string&, const Member& member) { return !member.is_parameter; });
 }
 
-StateView Module::state_dict() const {
-  return collect(*this, [](const Member& member) { return member.persistent; });
+bool matches_pattern(const std::string& name, const std::string& pattern) {
+  return fnmatch(pattern.c_str(), name.c_str(), 0) == 0;
+}
+
+std::vector<NamedTensor> Module::parameters(const std::string& pattern) const {
+  return collect(*this, [&](const std::string& name, const Member& member) {
+    return member.is_parameter && matches_pattern(name, pattern);
+  });
+}
+
+StateView Module::state_dict(const StateOptions& options) const {
+  StateView state = collect(*this, [&](const std::string& name, const Member& member) {
+    return member.persistent && matches_pattern(name, options.pattern);
+  });
+  for (NamedTensor& entry : state) entry.name = options.prefix + entry.name;
+  return state;
 }
 
 void Module::load_state_dict(const StateView& state, const LoadOptions& options) {

@@ -15,8 +15,12 @@
 // sub("name") is an error when the parameters or the state of the module are requested, and in train().
 
 #include <atomic>
+#include <concepts>
+#include <functional>
+#include <memory>
 #include <new>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tern/core/autograd/parameter.h"
@@ -32,6 +36,17 @@
 namespace tern::nn {
 
 class Module;
+
+/// What runs before and after a module's forward. x: its first argument; y: its result. A hook that returns a tensor
+/// replaces x or y by it; one that returns an undefined tensor leaves it as it is.
+using ForwardPreHook = std::function<Tensor(const Module& module, const Tensor& x)>;
+using ForwardHook = std::function<Tensor(const Module& module, const Tensor& x, const Tensor& y)>;
+
+/// The entries of a state_dict() that are wanted, and their names.
+struct StateOptions {
+  std::string prefix = {};    // is put in front of every name
+  std::string pattern = "*";  // of the names without prefix
+};
 
 /// Device and dtype of the parameters of new modules, and the generator of initial values and dropout masks.
 struct ScopeOptions {
@@ -93,9 +108,11 @@ class Module : public ParameterOwner {
   // that several modules share is listed once, under its first name. These functions and train() throw Error when a
   // member of this module or of a descendant was not made with sub("name").
   std::vector<NamedTensor> parameters() const;
+  /// Those of which a name matches the pattern, as a shell matches it: * any characters, dots too, ? one, [ab] a set.
+  std::vector<NamedTensor> parameters(const std::string& pattern) const;
   std::vector<NamedTensor> buffers() const;
   /// Parameters and persistent buffers: handles to the live tensors, no copies.
-  StateView state_dict() const;
+  StateView state_dict(const StateOptions& options = {}) const;
   /// Copies `state` into the parameters and buffers; dtypes are converted. A shared tensor is accepted under any of its
   /// names (the first is used when several are present). Missing, unexpected and mis-shaped entries are listed in one
   /// Error, and then nothing is written.
@@ -109,6 +126,30 @@ class Module : public ParameterOwner {
   bool is_training() const { return training_; }
   /// Drops the gradients of all parameters.
   void zero_grad();
+  /// Sets requires_grad of the parameters that match the pattern, see parameters(pattern), and returns their number.
+  /// Throws Error when there is none. A frozen parameter loses its gradient, so that no optimizer changes it.
+  int64_t freeze(const std::string& pattern = "*") { return require_grad(pattern, false); }
+  int64_t unfreeze(const std::string& pattern = "*") { return require_grad(pattern, true); }
+
+  /// Calls function for every descendant and then for this module, children before their parent.
+  void apply(const std::function<void(Module&)>& function);
+  /// Moves all parameters, buffers and gradients, of which every handle stays valid; modules made later are there too.
+  /// A graph recorded before cannot be run backward. Make optimizers afterwards. Tensors that a module keeps elsewhere
+  /// stay where they are.
+  void to(Device device);
+  /// The same, converting floating tensors. Throws Error when dtype is not a floating type.
+  void to(DType dtype);
+  /// Takes values, gradients, requires_grad, modes and hooks from a module whose tree has the same names, shapes, types
+  /// and devices. Throws Error where it has not, and then nothing is written.
+  void copy_from(const Module& source);
+
+  // Hooks run in the order of registration, in forward() of this module, also where another module calls it; results
+  // are passed from one to the next. They are run by the layers of nn and by modules whose forward() calls hooked(). A
+  // step of a RowChain with hooks is computed by itself. The number that is returned removes a hook.
+  int64_t register_forward_pre_hook(ForwardPreHook hook);
+  int64_t register_forward_hook(ForwardHook hook);
+  void remove_hook(int64_t handle);
+  bool has_hooks() const { return hooks_ != nullptr; }
 
   DType dtype() const { return options_.dtype; }
   Device device() const { return options_.device; }
@@ -126,12 +167,31 @@ class Module : public ParameterOwner {
  protected:
   /// The scope of a member module. Names must be non-empty, unique within this module and free of dots.
   Scope sub(const std::string& name);
+  /// For copy_from(): takes what a module of the same class keeps besides members, modes and hooks.
+  virtual void copy_own_from(const Module&) {}
+  /// body(x) between the hooks: what a forward() with one result returns.
+  template <class Body>
+  Tensor hooked(const Tensor& x, const Body& body) const {
+    if (!hooks_) return body(x);
+    const Tensor given = after_pre_hooks(x);
+    return after_hooks(given, body(given));
+  }
 
  private:
   friend class detail::MemberCheck;
+  struct Hooks {  // with their numbers
+    std::vector<std::pair<int64_t, ForwardPreHook>> before = {};
+    std::vector<std::pair<int64_t, ForwardHook>> after = {};
+  };
   void check_new_name(const std::string& name) const;
   std::size_t object_size() const;
   void set_training(bool mode);
+  int64_t require_grad(const std::string& pattern, bool value);
+  template <class Convert>
+  void convert(const Convert& convert);
+  Tensor after_pre_hooks(const Tensor& x) const;
+  Tensor after_hooks(const Tensor& x, const Tensor& y) const;
+  void copy_modes_from(const Module& source);
 
   mutable ScopeOptions options_;
   Module* parent_ = nullptr;
@@ -139,9 +199,29 @@ class Module : public ParameterOwner {
   std::vector<Member> members_;
   std::vector<Module*> children_;
   bool training_ = true;
+  std::unique_ptr<Hooks> hooks_;  // null without hooks
   detail::ModuleOrigin origin_;
   mutable std::atomic<uint64_t> checked_ = 0;  // the number of modules at the last check
 };
+
+/// A new module with the values, gradients, requires_grad, modes and hooks of `source`, which shares nothing with it.
+/// args: those of M's constructor after the scope, with which source was made. Device, dtype and the generator's state
+/// are source's. Throws Error when the new tree has other names or shapes than source's, which may have adapters.
+template <std::derived_from<Module> M, class... Args>
+std::unique_ptr<M> clone(const M& source, const Args&... args) {
+  Generator generator(source.generator().seed());
+  auto copy =
+      std::make_unique<M>(Scope({.device = source.device(), .dtype = source.dtype(), .generator = generator}), args...);
+  copy->copy_from(source);
+  generator.set_offset(source.generator().offset());
+  return copy;
+}
+
+/// Whether the whole name matches the pattern, see Module::parameters(pattern).
+bool matches_pattern(const std::string& name, const std::string& pattern);
+
+/// The entries whose names begin with prefix, without it: what a part of a model loads.
+StateView without_prefix(const StateView& state, const std::string& prefix);
 
 /// A registered tensor that is not trained (positions, running statistics), on its module's device. It is saved with
 /// the state unless not persistent. Assign values with copy_; the tensor cannot be replaced.
@@ -164,5 +244,10 @@ struct SummaryOptions {
 };
 /// A table of modules, parameters and buffers with types, shapes and counts, followed by the totals.
 std::string summary(const Module& module, const SummaryOptions& options = {});
+/// The same with two more columns: the shape of each module's last result, and its floating-point operations in one
+/// call of run, which calls module.forward(). Operations are those of matrix products and what else the profiler counts
+/// (core/profiler/profiler.h); a multiplication and an addition are two, so that they are twice the mult-adds of fvcore
+/// and torchinfo. Modules whose forward() does not run hooks have no shape. Throws Error while a profiler runs.
+std::string summary(Module& module, const std::function<void()>& run, const SummaryOptions& options = {});
 
 }  // namespace tern::nn

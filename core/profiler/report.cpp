@@ -198,6 +198,20 @@ void ProfileReport::aggregate() {
   });
 }
 
+double ProfileReport::flops_within(const std::string& module) const {
+  double flops = 0;
+  for (const detail::ProfileThread& thread : threads_) {
+    std::vector<bool> inside(thread.records.size());
+    for (size_t i = 0; i < inside.size(); ++i) {  // outer ranges come before inner ones
+      const detail::ProfileRecord& record = thread.records[i];
+      inside[i] = (record.kind == RangeKind::kModule && record.name == module) ||
+                  (record.parent >= 0 && inside[static_cast<size_t>(record.parent)]);
+      if (inside[i]) flops += record.flops;
+    }
+  }
+  return flops;
+}
+
 ProfileRow ProfileReport::row(const std::string& name) const {
   for (const ProfileRow& row : rows_)
     if (row.name == name) return row;

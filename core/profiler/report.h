@@ -96,6 +96,8 @@ class ProfileReport {
   std::vector<ProfileRow> rows() && { return std::move(rows_); }
   /// The row of this name; an empty row when there is none.
   ProfileRow row(const std::string& name) const;
+  /// Floating-point operations inside the ranges of the module of this name.
+  double flops_within(const std::string& module) const;
   /// From start to stop.
   double seconds() const { return seconds_; }
   int64_t dropped() const { return dropped_; }

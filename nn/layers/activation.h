@@ -19,7 +19,9 @@ class FunctionModule<kFunction> : public Module {
  public:
   explicit FunctionModule(const Scope& s, Values... values) : Module(s), values_(values...) {}
   Tensor forward(const Tensor& x) const {
-    return std::apply([&](const Values&... values) { return kFunction(x, values...); }, values_);
+    return hooked(x, [&](const Tensor& input) {
+      return std::apply([&](const Values&... values) { return kFunction(input, values...); }, values_);
+    });
   }
 
  private:
@@ -95,7 +97,9 @@ struct LogSoftmax final : FunctionModule<tern::log_softmax> {
 class PReLU final : public Module {
  public:
   explicit PReLU(const Scope& s, int64_t count = 1, double slope = 0.25);
-  Tensor forward(const Tensor& x) const { return prelu(x, weight_); }
+  Tensor forward(const Tensor& x) const {
+    return hooked(x, [&](const Tensor& input) { return prelu(input, weight_); });
+  }
 
  private:
   Parameter weight_;

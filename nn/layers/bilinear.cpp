@@ -31,16 +31,18 @@ Bilinear::Bilinear(const Scope& s, int64_t in1, int64_t in2, int64_t out, bool b
   if (bias) bias_.emplace(this, "bias", Shape{out}, bilinear_init(in1));
 }
 
-Tensor Bilinear::forward(const Tensor& x1, const Tensor& x2) const {
+Tensor Bilinear::forward(const Tensor& first, const Tensor& x2) const {
   const ProfileRange range(name());
-  const bool fits = x1.dim() > 0 && x2.dim() == x1.dim() && x1.size(-1) == in1_ && x2.size(-1) == in2_ &&
-                    x1.shape().without(x1.dim() - 1) == x2.shape().without(x2.dim() - 1);
-  TERN_CHECK(fits, "nn::Bilinear: expected [..., ", in1_, "] and [..., ", in2_,
-             "] with the same leading dimensions, got ", x1.shape(), " and ", x2.shape());
-  const Tensor columns = weight_.tensor().permute({1, 0, 2}).reshape({in1_, out_ * in2_});
-  const Tensor products = matmul(x1.reshape({-1, in1_}), columns).reshape({-1, out_, in2_});
-  const Tensor y = matmul(products, x2.reshape({-1, in2_, 1})).reshape(x1.shape().with(x1.dim() - 1, out_));
-  return bias_ ? y + *bias_ : y;
+  return hooked(first, [&](const Tensor& x1) {
+    const bool fits = x1.dim() > 0 && x2.dim() == x1.dim() && x1.size(-1) == in1_ && x2.size(-1) == in2_ &&
+                      x1.shape().without(x1.dim() - 1) == x2.shape().without(x2.dim() - 1);
+    TERN_CHECK(fits, "nn::Bilinear: expected [..., ", in1_, "] and [..., ", in2_,
+               "] with the same leading dimensions, got ", x1.shape(), " and ", x2.shape());
+    const Tensor columns = weight_.tensor().permute({1, 0, 2}).reshape({in1_, out_ * in2_});
+    const Tensor products = matmul(x1.reshape({-1, in1_}), columns).reshape({-1, out_, in2_});
+    const Tensor y = matmul(products, x2.reshape({-1, in2_, 1})).reshape(x1.shape().with(x1.dim() - 1, out_));
+    return bias_ ? y + *bias_ : y;
+  });
 }
 
 }  // namespace tern::nn

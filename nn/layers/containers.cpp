@@ -36,10 +36,12 @@ void Sequential::append(std::function<Tensor(const Tensor&)> function) {
   steps_.push_back(std::move(function));
 }
 
-Tensor Sequential::forward(const Tensor& x) const {
-  Tensor y = x;
-  for (const auto& step : steps_) y = step(y);
-  return y;
+Tensor Sequential::forward(const Tensor& input) const {
+  return hooked(input, [&](const Tensor& x) {
+    Tensor y = x;
+    for (const auto& step : steps_) y = step(y);
+    return y;
+  });
 }
 
 }  // namespace tern::nn

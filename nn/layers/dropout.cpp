@@ -8,9 +8,11 @@ Dropout::Dropout(const Scope& s, double p) : Module(s), p_(p) {
   TERN_CHECK(p >= 0 && p <= 1, "nn::Dropout: p must be in [0, 1], got ", p);
 }
 
-Tensor Dropout::forward(const Tensor& x, const Tensor& row_keys) const {
-  const DropoutOptions active = options(row_keys);
-  return active.p > 0 ? dropout(x, active) : x;
+Tensor Dropout::forward(const Tensor& input, const Tensor& row_keys) const {
+  return hooked(input, [&](const Tensor& x) {
+    const DropoutOptions active = options(row_keys);
+    return active.p > 0 ? dropout(x, active) : x;
+  });
 }
 
 DropoutOptions Dropout::options(const Tensor& row_keys) const {
@@ -21,12 +23,14 @@ DropPath::DropPath(const Scope& s, double p) : Module(s), p_(p) {
   TERN_CHECK(p >= 0 && p <= 1, "nn::DropPath: p must be in [0, 1], got ", p);
 }
 
-Tensor DropPath::forward(const Tensor& x) const {
-  if (!is_training() || p_ == 0) return x;
-  TERN_CHECK(x.dim() > 0, "nn::DropPath: x must be [samples, ...], got ", x.shape());
-  std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
-  sizes[0] = x.size(0);
-  return x * dropout(ones({x.size(0), 1}, x.options()), {.p = p_, .generator = &generator()}).reshape(sizes);
+Tensor DropPath::forward(const Tensor& input) const {
+  return hooked(input, [&](const Tensor& x) {
+    if (!is_training() || p_ == 0) return x;
+    TERN_CHECK(x.dim() > 0, "nn::DropPath: x must be [samples, ...], got ", x.shape());
+    std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
+    sizes[0] = x.size(0);
+    return x * dropout(ones({x.size(0), 1}, x.options()), {.p = p_, .generator = &generator()}).reshape(sizes);
+  });
 }
 
 }  // namespace tern::nn

@@ -66,9 +66,9 @@ Embedding::Embedding(const Scope& s, int64_t count, int64_t width, const Embeddi
   weight_.set_few_gradient_rows();
 }
 
-Tensor Embedding::forward(const Tensor& ids) const {
+Tensor Embedding::forward(const Tensor& input) const {
   const ProfileRange range(name());
-  return embedding(weight_, ids, padding_index_);
+  return hooked(input, [&](const Tensor& ids) { return embedding(weight_, ids, padding_index_); });
 }
 
 EmbeddingBag::EmbeddingBag(const Scope& s, int64_t count, int64_t width, const EmbeddingBagOptions& options)
@@ -79,27 +79,29 @@ EmbeddingBag::EmbeddingBag(const Scope& s, int64_t count, int64_t width, const E
   weight_.set_few_gradient_rows();
 }
 
-Tensor EmbeddingBag::forward(const Tensor& ids, const Tensor& offsets, const Tensor& sample_weights) const {
+Tensor EmbeddingBag::forward(const Tensor& input, const Tensor& offsets, const Tensor& sample_weights) const {
   const ProfileRange range(name());
-  TERN_CHECK(offsets.defined() || ids.dim() == 2, "nn::EmbeddingBag: without offsets ids must be [bags, length], got ",
-             ids.shape());
-  TERN_CHECK(!sample_weights.defined() || (options_.mode == BagMode::kSum && sample_weights.shape() == ids.shape()),
-             "nn::EmbeddingBag: sample_weights are for BagMode::kSum and must be ", ids.shape());
-  const PaddedBags bags = offsets.defined()
-                              ? padded_bags(ids, offsets, sample_weights, options_.include_last_offset)
-                              : PaddedBags{ids, sample_weights, zeros(ids.shape(), {DType::kBool, ids.device()})};
-  const auto padding = static_cast<double>(options_.padding_index);
-  const Tensor absent = options_.padding_index < 0 ? bags.absent : logical_or(bags.absent, bags.ids == padding);
-  const Tensor rows = embedding(weight_, bags.ids, options_.padding_index), holes = absent.unsqueeze(2);
-  const Tensor counts = sum(logical_not(absent).to(DType::kInt64), {1}, true);
-  if (options_.mode == BagMode::kMax) {
-    if (bags.ids.size(1) == 0) return sum(rows, {1});
-    return masked_fill(max(masked_fill(rows, holes, -INFINITY), {1}), counts == 0.0, 0);
-  }
-  Tensor kept = masked_fill(rows, holes, 0);
-  if (bags.weights.defined()) kept = kept * bags.weights.unsqueeze(2);
-  const Tensor total = sum(kept, {1});
-  return options_.mode == BagMode::kSum ? total : total / clamp(counts, 1, INFINITY).to(total.dtype());
+  return hooked(input, [&](const Tensor& ids) {
+    TERN_CHECK(offsets.defined() || ids.dim() == 2,
+               "nn::EmbeddingBag: without offsets ids must be [bags, length], got ", ids.shape());
+    TERN_CHECK(!sample_weights.defined() || (options_.mode == BagMode::kSum && sample_weights.shape() == ids.shape()),
+               "nn::EmbeddingBag: sample_weights are for BagMode::kSum and must be ", ids.shape());
+    const PaddedBags bags = offsets.defined()
+                                ? padded_bags(ids, offsets, sample_weights, options_.include_last_offset)
+                                : PaddedBags{ids, sample_weights, zeros(ids.shape(), {DType::kBool, ids.device()})};
+    const auto padding = static_cast<double>(options_.padding_index);
+    const Tensor absent = options_.padding_index < 0 ? bags.absent : logical_or(bags.absent, bags.ids == padding);
+    const Tensor rows = embedding(weight_, bags.ids, options_.padding_index), holes = absent.unsqueeze(2);
+    const Tensor counts = sum(logical_not(absent).to(DType::kInt64), {1}, true);
+    if (options_.mode == BagMode::kMax) {
+      if (bags.ids.size(1) == 0) return sum(rows, {1});
+      return masked_fill(max(masked_fill(rows, holes, -INFINITY), {1}), counts == 0.0, 0);
+    }
+    Tensor kept = masked_fill(rows, holes, 0);
+    if (bags.weights.defined()) kept = kept * bags.weights.unsqueeze(2);
+    const Tensor total = sum(kept, {1});
+    return options_.mode == BagMode::kSum ? total : total / clamp(counts, 1, INFINITY).to(total.dtype());
+  });
 }
 
 }  // namespace tern::nn

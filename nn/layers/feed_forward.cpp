@@ -8,11 +8,13 @@ GLU::GLU(const Scope& s, const GLUOptions& options) : Module(s), dim_(options.di
   TERN_CHECK(gate_ != nullptr, "nn::GLU: gate is an empty function");
 }
 
-Tensor GLU::forward(const Tensor& x) const {
+Tensor GLU::forward(const Tensor& input) const {
   const ProfileRange range(name());
-  TERN_CHECK(x.size(dim_) % 2 == 0, "nn::GLU: dimension ", dim_, " must be even, got ", x.shape());
-  const std::vector<Tensor> halves = x.chunk(2, dim_);
-  return halves[0] * gate_(halves[1]);
+  return hooked(input, [&](const Tensor& x) {
+    TERN_CHECK(x.size(dim_) % 2 == 0, "nn::GLU: dimension ", dim_, " must be even, got ", x.shape());
+    const std::vector<Tensor> halves = x.chunk(2, dim_);
+    return halves[0] * gate_(halves[1]);
+  });
 }
 
 GatedFeedForward::GatedFeedForward(const Scope& s, int64_t width, int64_t hidden,
@@ -25,9 +27,11 @@ GatedFeedForward::GatedFeedForward(const Scope& s, int64_t width, int64_t hidden
   TERN_CHECK(activation_ != nullptr, "nn::GatedFeedForward: activation is an empty function");
 }
 
-Tensor GatedFeedForward::forward(const Tensor& x) const {
+Tensor GatedFeedForward::forward(const Tensor& input) const {
   const ProfileRange range(name());
-  return down_proj_.forward(activation_(gate_proj_.forward(x)) * up_proj_.forward(x));
+  return hooked(input, [&](const Tensor& x) {
+    return down_proj_.forward(activation_(gate_proj_.forward(x)) * up_proj_.forward(x));
+  });
 }
 
 }  // namespace tern::nn

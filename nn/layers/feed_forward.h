@@ -21,16 +21,20 @@ class FeedForward final : public Module {
         lin1_(sub("lin1"), width, hidden, options.linear),
         lin2_(sub("lin2"), hidden, width, options.linear) {}
 
-  Tensor forward(const Tensor& x) const { return chain(x).result(); }
+  Tensor forward(const Tensor& x) const {
+    return hooked(x, [&](const Tensor& input) { return steps(input).result(); });
+  }
   /// forward(x), for more steps.
-  RowChain chain(const Tensor& x) const {
+  RowChain chain(const Tensor& x) const { return has_hooks() ? RowChain(forward(x)) : steps(x); }
+
+ private:
+  RowChain steps(const Tensor& x) const {
     RowChain chain(x);
     lin1_.append_to(chain, activation_);
     lin2_.append_to(chain);
     return chain;
   }
 
- private:
   Activation activation_;
   Linear lin1_, lin2_;
 };

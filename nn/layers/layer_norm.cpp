@@ -23,20 +23,27 @@ void LayerNorm::check_width(const Tensor& x) const {
              x.shape());
 }
 
-Tensor LayerNorm::forward(const Tensor& x, const Tensor& residual, const DropoutOptions& dropout) const {
+Tensor LayerNorm::forward(const Tensor& input, const Tensor& residual, const DropoutOptions& dropout) const {
   const ProfileRange range(name());
-  check_width(x);
-  return dropout_residual_layer_norm(x, residual, weight(), bias(), eps_, dropout);
+  return hooked(input, [&](const Tensor& x) {
+    check_width(x);
+    return dropout_residual_layer_norm(x, residual, weight(), bias(), eps_, dropout);
+  });
 }
 
 SumAndNorm LayerNorm::end(RowChain& chain, const Tensor& residual, const DropoutOptions& dropout,
                           bool gives_sum) const {
-  if (grad_enabled()) {  // each layer has a range of the profile
+  if (grad_enabled() || has_hooks()) {  // each layer has a range of the profile
     const Tensor rows = chain.result();
     if (!gives_sum) return {{}, forward(rows, residual, dropout)};
     const ProfileRange range(name());
     check_width(rows);
-    return dropout_residual_sum_layer_norm(rows, residual, weight(), bias(), eps_, dropout);
+    SumAndNorm both;
+    const Tensor norm = hooked(rows, [&](const Tensor& x) {
+      both = dropout_residual_sum_layer_norm(x, residual, weight(), bias(), eps_, dropout);
+      return both.norm;
+    });
+    return {both.sum, norm};
   }
   return chain.add_norm({residual, weight(), bias(), eps_, dropout, gives_sum});
 }

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/ops/pointwise.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/nn/init.h"
 
@@ -22,6 +23,10 @@ Initializer default_init(int64_t in) {
 
 }  // namespace
 
+Tensor activated(const Tensor& x, Activation activation) {
+  return activation == Activation::kGelu ? gelu(x) : activation == Activation::kRelu ? relu(x) : x;
+}
+
 Linear::Linear(const Scope& s, int64_t in, int64_t out, const LinearOptions& options)
     : Module(s),
       weight_(options.weight ? Parameter(this, "weight", *options.weight)
@@ -32,20 +37,23 @@ Linear::Linear(const Scope& s, int64_t in, int64_t out, const LinearOptions& opt
   if (options.bias) bias_.emplace(this, "bias", Shape{out}, options.bias_init ? options.bias_init : default_init(in));
 }
 
-Tensor Linear::forward(const Tensor& x, Activation activation) const {
+Tensor Linear::forward(const Tensor& input, Activation activation) const {
   const ProfileRange range(name());
-  if (adapter_) return adapter_->forward(*this, x, activation);
-  return linear(x, weight_, bias_or_none(), activation);
+  return hooked(input, [&](const Tensor& x) {
+    if (adapter_) return adapter_->forward(*this, x, activation);
+    return linear(x, weight_, bias_or_none(), activation);
+  });
 }
 
 void Linear::append_to(RowChain& chain, Activation activation) const {
   // With gradients each layer has a range of the profile.
-  if (adapter_ || grad_enabled()) return chain.apply([&](const Tensor& x) { return forward(x, activation); });
+  if (adapter_ || has_hooks() || grad_enabled())
+    return chain.apply([&](const Tensor& x) { return forward(x, activation); });
   chain.linear(weight_, bias_or_none(), activation);
 }
 
 std::pair<Tensor, Tensor> Linear::forward_parts(const Tensor& first, const Tensor& second, int64_t cut) const {
-  if (!adapter_) return linear_pair(first, second, weight_, bias_or_none(), cut);
+  if (!adapter_ && !has_hooks()) return linear_pair(first, second, weight_, bias_or_none(), cut);
   return {forward(first).slice(-1, 0, cut), forward(second).slice(-1, cut, weight_.tensor().size(0))};
 }
 

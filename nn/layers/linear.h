@@ -19,6 +19,9 @@ struct LinearOptions {
 
 class Linear;
 
+/// activation(x), for adapters that do not end with tern::linear.
+Tensor activated(const Tensor& x, Activation activation);
+
 /// What computes a Linear's result in its place, wherever the layer is used: a low-rank addition (LoRA, Hu et al.,
 /// arXiv:2106.09685), a quantised weight. Its parameters are the layer's members.
 class LinearAdapter : public Module {
@@ -49,6 +52,10 @@ class Linear final : public Module {
     adapter_ = std::move(made);
     return adapter;
   }
+
+  /// Null when the layer computes its results itself.
+  LinearAdapter* adapter() const { return adapter_.get(); }
+  void remove_adapter() { adapter_.reset(); }
 
   const Parameter& weight() const { return weight_; }
   const std::optional<Parameter>& bias() const { return bias_; }

@@ -49,7 +49,25 @@ void MultiHeadAttention::check_tokens(const Tensor& x, const char* what) const {
              "], got ", x.shape());
 }
 
+Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout) const {
+  return hooked(x, [&](const Tensor& input) { return steps(input, layout).result(); });
+}
+
+Tensor MultiHeadAttention::forward(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
+                                   const SequenceLayout& memory_layout) const {
+  return hooked(x, [&](const Tensor& input) { return steps(input, layout, memory, memory_layout).result(); });
+}
+
 RowChain MultiHeadAttention::chain(const Tensor& x, const SequenceLayout& layout) const {
+  return has_hooks() ? RowChain(forward(x, layout)) : steps(x, layout);
+}
+
+RowChain MultiHeadAttention::chain(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
+                                   const SequenceLayout& memory_layout) const {
+  return has_hooks() ? RowChain(forward(x, layout, memory, memory_layout)) : steps(x, layout, memory, memory_layout);
+}
+
+RowChain MultiHeadAttention::steps(const Tensor& x, const SequenceLayout& layout) const {
   const ProfileRange range(name());
   check_tokens(x, "x");
   RowChain chain(x);
@@ -68,7 +86,7 @@ Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& key_mask) cons
   return forward(x.reshape({batch * length, width_}), layout).reshape(x.shape());
 }
 
-RowChain MultiHeadAttention::chain(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
+RowChain MultiHeadAttention::steps(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
                                    const SequenceLayout& memory_layout) const {
   const ProfileRange range(name());
   check_tokens(x, "x");

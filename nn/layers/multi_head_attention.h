@@ -22,15 +22,13 @@ class MultiHeadAttention final : public Module {
   MultiHeadAttention(const Scope& s, int64_t width, int64_t heads, const MultiHeadAttentionOptions& options = {});
 
   /// Self-attention of packed or flattened sequences. x: [tokens, width]; result the same.
-  Tensor forward(const Tensor& x, const SequenceLayout& layout) const { return chain(x, layout).result(); }
+  Tensor forward(const Tensor& x, const SequenceLayout& layout) const;
   /// Self-attention of a padded batch. x: [batch, length, width]; key_mask: [batch, length] of bool or integers, 0
   /// where a token is padding. Throws Error on a floating mask, as PyTorch's additive ones are.
   Tensor forward(const Tensor& x, const Tensor& key_mask = {}) const;
   /// Cross-attention: queries from x [tokens, width], keys and values from memory [memory tokens, width].
   Tensor forward(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
-                 const SequenceLayout& memory_layout) const {
-    return chain(x, layout, memory, memory_layout).result();
-  }
+                 const SequenceLayout& memory_layout) const;
 
   // The same, for more steps.
   RowChain chain(const Tensor& x, const SequenceLayout& layout) const;
@@ -42,6 +40,9 @@ class MultiHeadAttention final : public Module {
   Tensor probabilities(const Tensor& x, const SequenceLayout& layout) const;
 
  private:
+  RowChain steps(const Tensor& x, const SequenceLayout& layout) const;
+  RowChain steps(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
+                 const SequenceLayout& memory_layout) const;
   AttentionOptions attention_options() const;
   void check_tokens(const Tensor& x, const char* what) const;
 

@@ -16,11 +16,13 @@ RMSNorm::RMSNorm(const Scope& s, int64_t width, const RMSNormOptions& options)
   if (options.affine) weight_.emplace(this, "weight", Shape{width}, init::ones());
 }
 
-Tensor RMSNorm::forward(const Tensor& x) const {
+Tensor RMSNorm::forward(const Tensor& input) const {
   const ProfileRange range(name());
-  TERN_CHECK(x.dim() > 0 && x.size(-1) == width_, "nn::RMSNorm: the last dimension must be ", width_, ", got ",
-             x.shape());
-  return rms_norm(x, weight_ ? weight_->tensor() : Tensor(), eps_);
+  return hooked(input, [&](const Tensor& x) {
+    TERN_CHECK(x.dim() > 0 && x.size(-1) == width_, "nn::RMSNorm: the last dimension must be ", width_, ", got ",
+               x.shape());
+    return rms_norm(x, weight_ ? weight_->tensor() : Tensor(), eps_);
+  });
 }
 
 }  // namespace tern::nn

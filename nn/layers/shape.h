@@ -11,14 +11,18 @@ namespace tern::nn {
 class Identity final : public Module {
  public:
   using Module::Module;
-  Tensor forward(const Tensor& x) const { return x; }
+  Tensor forward(const Tensor& x) const {
+    return hooked(x, [](const Tensor& input) { return input; });
+  }
 };
 
 /// Joins dimensions start to end, both included; without arguments [batch, ...] becomes [batch, rest].
 class Flatten final : public Module {
  public:
   explicit Flatten(const Scope& s, int start = 1, int end = -1) : Module(s), start_(start), end_(end) {}
-  Tensor forward(const Tensor& x) const { return x.flatten(start_, end_); }
+  Tensor forward(const Tensor& x) const {
+    return hooked(x, [&](const Tensor& input) { return input.flatten(start_, end_); });
+  }
 
  private:
   int start_, end_;

@@ -3,10 +3,14 @@
 #include "tern/nn/module.h"
 
 #include <cmath>
+#include <memory>
 #include <optional>
+#include <set>
+#include <tuple>
 
 #include "tern/core/ops/ops.h"
 #include "tern/nn/nn.h"
+#include "tern/tests/core/core_test.h"
 #include "tern/tests/core/fresh.h"
 #include "tern/tests/core/state.h"
 #include "tern/tests/errors.h"
@@ -50,9 +54,12 @@ class Tied final : public nn::Module {
       : Module(s),
         embedding_(sub("embedding"), 7, 3),
         head_(sub("head"), 3, 7, {.weight = share(embedding_.weight())}) {}
+  DType forward_dtype(const Tensor& ids) const { return head_.forward(embedding_.forward(ids)).dtype(); }
   nn::Embedding embedding_;
   nn::Linear head_;
 };
+
+Tensor linear_of(const nn::Linear& layer, const Tensor& x) { return linear(x, layer.weight(), layer.bias_or_none()); }
 
 /// Equal salts give equal numbers, different salts different ones; every run draws new numbers.
 nn::Scope scope(uint64_t salt = 1, DType dtype = float32) {
@@ -256,6 +263,193 @@ TEST(Module, BuffersCopyInPlace) {
   expect_error([] { Bad{scope()}; }, {"'b'", "undefined"});
 }
 
+TEST(Module, PatternsFreezeAndFilter) {
+  Net net(scope());
+  EXPECT_EQ(names_of(net.parameters("layer.*.weight")), (Names{"layer.0.linear.weight", "layer.1.linear.weight"}));
+  EXPECT_EQ(names_of(net.parameters("layer.[1-9].*")), (Names{"layer.1.linear.weight", "layer.1.linear.bias"}));
+  EXPECT_EQ(names_of(net.state_dict({.prefix = "a.", .pattern = "layer.0.*"})),
+            (Names{"a.layer.0.positions", "a.layer.0.linear.weight", "a.layer.0.linear.bias"}));
+  EXPECT_EQ(names_of(nn::without_prefix(net.state_dict(), "layer.0.")),
+            (Names{"positions", "linear.weight", "linear.bias"}));
+
+  sum(net.forward(ones({1, 3}))).backward();
+  EXPECT_EQ(net.freeze(), 6);
+  for (const NamedTensor& entry : net.parameters()) {
+    EXPECT_FALSE(entry.tensor.requires_grad()) << entry.name;
+    EXPECT_FALSE(entry.tensor.grad().defined()) << entry.name;
+  }
+  EXPECT_EQ(net.unfreeze("head.?eight"), 1);
+  EXPECT_TRUE(net.head_.weight().tensor().requires_grad());
+  EXPECT_FALSE(net.scale_->tensor().requires_grad());
+  expect_error([&] { net.freeze("hade.*"); }, {"no parameter of the root module matches 'hade.*'"});
+  Tied tied(scope());
+  EXPECT_EQ(tied.freeze("head.weight"), 1);  // under its second name
+  EXPECT_FALSE(tied.embedding_.weight().tensor().requires_grad());
+
+  Names visited;
+  net.apply([&](nn::Module& module) { visited.push_back(module.name()); });
+  EXPECT_EQ(visited, (Names{"layer.0.linear", "layer.0", "layer.1.linear", "layer.1", "layer", "head", ""}));
+}
+
+TEST(Module, LayerDecayGroups) {
+  Net net(scope());
+  net.freeze("layer.1.linear.bias");
+  const auto groups = nn::layer_decay_groups(net, {.blocks = "layer", .below = {"scale"}, .decay = 0.5});
+  std::vector<std::tuple<int64_t, double, bool, Names>> found;
+  for (const nn::LayerGroup& group : groups)
+    found.emplace_back(group.layer, group.lr_scale, group.decays, names_of(group.parameters));
+  const decltype(found) expected = {{0, 0.125, false, {"scale"}},
+                                    {1, 0.25, true, {"layer.0.linear.weight"}},
+                                    {1, 0.25, false, {"layer.0.linear.bias"}},
+                                    {2, 0.5, true, {"layer.1.linear.weight"}},
+                                    {3, 1, true, {"head.weight"}}};
+  EXPECT_EQ(found, expected);
+  expect_error([&] { nn::layer_decay_groups(net, {.blocks = "head"}); }, {"'head.0'"});
+  expect_error([&] { nn::layer_decay_groups(net, {.blocks = "layer", .below = {"x"}}); }, {"'x'"});
+  expect_error([&] { nn::layer_decay_groups(net, {.blocks = "layer", .decay = 0}); }, {"(0, 1]"});
+}
+
+TEST(Module, HooksRunInOrderAndCanBeRemoved) {
+  Net net(scope());
+  const Tensor x = fresh_normal({2, 3}, 1), plain = net.forward(x);
+  std::vector<std::string> calls;
+  nn::Linear& linear = net.layer_[1].linear_;
+  const auto note = [&](const std::string& text) {
+    return [&calls, text](const nn::Module& module, const Tensor&, const Tensor&) {
+      calls.push_back(text + " " + module.name());
+      return Tensor();
+    };
+  };
+  const int64_t first = linear.register_forward_hook(note("a"));
+  linear.register_forward_hook(note("b"));
+  const int64_t before = linear.register_forward_pre_hook([&](const nn::Module&, const Tensor& given) {
+    calls.push_back("pre");
+    EXPECT_EQ(given.shape(), x.shape());
+    return Tensor();
+  });
+  for (const bool recorded : {true, false}) {  // without gradients layers are steps of one pass
+    calls.clear();
+    GradMode on(recorded);
+    EXPECT_EQ(net.forward(x).to_vector<float>(), plain.to_vector<float>());
+    EXPECT_EQ(calls, (std::vector<std::string>{"pre", "a layer.1.linear", "b layer.1.linear"}));
+  }
+  calls.clear();
+  linear.remove_hook(first);
+  linear.remove_hook(before);
+  linear.remove_hook(before);
+  net.forward(x);
+  EXPECT_EQ(calls, (std::vector<std::string>{"b layer.1.linear"}));
+
+  // What they return replaces input and result, one after the other.
+  nn::Linear lone(scope(2), 3, 3);
+  const auto times = [](double factor) { return [factor](const nn::Module&, const Tensor& v) { return v * factor; }; };
+  lone.register_forward_pre_hook(times(2));
+  lone.register_forward_pre_hook(times(4));
+  lone.register_forward_hook([&](const nn::Module&, const Tensor& given, const Tensor& y) {
+    EXPECT_EQ(given.to_vector<float>(), (x * 8.0).to_vector<float>());
+    return y * 0.5;
+  });
+  lone.register_forward_hook([](const nn::Module&, const Tensor&, const Tensor& y) { return y + 1.0; });
+  const Tensor expected = linear_of(lone, x * 8.0) * 0.5 + 1.0;
+  EXPECT_EQ(lone.forward(x).to_vector<float>(), expected.to_vector<float>());
+  expect_error([&] { lone.register_forward_hook({}); }, {"empty function"});
+}
+
+/// With hooks nothing changes but that they run: in every layer, alone and in a chain.
+TEST(Module, HooksOfEveryLayer) {
+  const Tensor x = fresh_normal({1, 6, 4}, 1);
+  const nn::Scope s = scope();
+  nn::Sequential layers(s, nn::make<nn::LayerNorm>(4), nn::make<nn::RMSNorm>(4), nn::make<nn::MultiHeadAttention>(4, 2),
+                        nn::make<nn::FeedForward>(4, 8), nn::make<nn::GatedFeedForward>(4, 8), nn::make<nn::GELU>(),
+                        nn::make<nn::PReLU>(), nn::make<nn::Dropout>(0.0), nn::make<nn::DropPath>(0.0),
+                        nn::make<nn::Linear>(4, 4), nn::make<nn::GLU>(), nn::make<nn::Flatten>(),
+                        nn::make<nn::Unflatten>(1, std::vector<int64_t>{6, 2}), nn::make<nn::Identity>(),
+                        nn::make<nn::Sequential>());
+  const auto plain = layers.forward(x).to_vector<float>();
+  std::set<std::string> called;
+  layers.apply([&](nn::Module& module) {
+    module.register_forward_hook([&](const nn::Module& each, const Tensor&, const Tensor&) {
+      called.insert(each.name());
+      return Tensor();
+    });
+  });
+  for (const bool recorded : {true, false}) {
+    GradMode on(recorded);
+    called.clear();
+    EXPECT_EQ(layers.forward(x).to_vector<float>(), plain);
+    size_t modules = 0;
+    layers.apply([&](nn::Module& module) {
+      ++modules;
+      EXPECT_TRUE(called.contains(module.name())) << module.name() << " " << module.type_name();
+    });
+    EXPECT_EQ(called.size(), modules);
+  }
+}
+
+TEST(Module, ConversionKeepsEveryHandle) {
+  Tied net(scope());
+  const nn::Buffer buffer(&net, "count", arange(0, 3));
+  const Tensor weight = net.head_.weight(), before = weight.detach().clone(), ids = from_vector<int64_t>({1, 4}, {2});
+  const auto loss = [&] { return sum(square(net.head_.forward(net.embedding_.forward(ids)))); };
+  loss().backward();
+  const auto gradient = weight.grad().to_vector<double>();
+  const Tensor old_loss = loss();
+  net.to(float64);
+  EXPECT_EQ(net.dtype(), float64);
+  EXPECT_EQ(net.head_.dtype(), float64);
+  EXPECT_EQ(weight.dtype(), float64);
+  EXPECT_TRUE(same(net.embedding_.weight().tensor(), net.head_.weight().tensor()));
+  EXPECT_EQ(weight.to_vector<double>(), before.to_vector<double>());
+  EXPECT_EQ(weight.grad().dtype(), float64);
+  EXPECT_EQ(weight.grad().to_vector<double>(), gradient);
+  EXPECT_EQ(buffer.tensor().dtype(), int64);
+  EXPECT_TRUE(weight.requires_grad() && weight.is_leaf());
+  EXPECT_THROW(old_loss.backward(), Error);  // recorded with the earlier weights
+  net.zero_grad();
+  loss().backward();
+  EXPECT_EQ(weight.grad().dtype(), float64);
+  EXPECT_LE(relative_error(weight.grad().to_vector<double>(), gradient), 1e-5);
+  net.to(bfloat16);
+  EXPECT_EQ(net.forward_dtype(ids), bfloat16);
+  net.to(cpu);
+  EXPECT_EQ(net.device(), Device(cpu));
+  expect_error([&] { net.to(int64); }, {"floating dtype", "int64"});
+}
+
+TEST(Module, CloneSharesNothing) {
+  Net net(scope(1, float64), false);
+  net.layer_[0].eval();
+  net.freeze("head.*");
+  sum(net.forward(ones({1, 3}, {.dtype = float64}))).backward();
+  int calls = 0;
+  net.head_.register_forward_hook([&](const nn::Module&, const Tensor&, const Tensor&) {
+    ++calls;
+    return Tensor();
+  });
+  net.layer_[0].scratch_.copy_(tensor({7, 8}));  // not persistent
+  const std::unique_ptr<Net> copy = nn::clone(net, false);
+  const auto lists = [](const Net& of) {
+    std::vector<NamedTensor> all = of.parameters();
+    for (const NamedTensor& buffer : of.buffers()) all.push_back(buffer);
+    return all;
+  };
+  const auto own = lists(*copy), theirs = lists(net);
+  ASSERT_EQ(names_of(own), names_of(theirs));
+  for (size_t i = 0; i < own.size(); ++i) {
+    EXPECT_EQ(own[i].tensor.to_vector<double>(), theirs[i].tensor.to_vector<double>()) << own[i].name;
+    EXPECT_NE(own[i].tensor.storage(), theirs[i].tensor.storage()) << own[i].name;
+    EXPECT_EQ(own[i].tensor.requires_grad(), theirs[i].tensor.requires_grad()) << own[i].name;
+    EXPECT_EQ(own[i].tensor.grad().defined(), theirs[i].tensor.grad().defined()) << own[i].name;
+  }
+  EXPECT_FALSE(copy->layer_[0].linear_.is_training());
+  EXPECT_TRUE(copy->is_training());
+  copy->head_.forward(ones({1, 3}, {.dtype = float64}));
+  EXPECT_EQ(calls, 1);
+  EXPECT_EQ(copy->generator().offset(), net.generator().offset());
+  EXPECT_FALSE(copy->generator() == net.generator());
+  expect_error([&] { nn::clone(net, true); }, {"same structure", "'scale' (float64 [3] on cpu)"});
+}
+
 TEST(Summary, Table) {
   Net net(scope());
   net.parameters()[0].tensor.set_requires_grad(false);
@@ -282,6 +476,17 @@ TEST(Summary, Table) {
             "  scratch    float32 buffer  [2]\n"
             "total: 12 parameters (12 trainable), 48 bytes\n");
   expect_contains(summary(nn::Linear(scope(), 1000, 1000)), {"1,001,000", "4.0 MB"});
+}
+
+TEST(Summary, ShapesAndOperationsOfARun) {
+  Net net(scope(), false);
+  const std::string text = summary(net, [&] { net.forward(ones({10, 3})); }, {.depth = 3});
+  expect_contains(
+      text, {"parameters  output   flops\n", "  head           Linear                          15  [10, 5]    300\n",
+             "      linear     Linear                          12  [10, 3]    180\n", "39             660\n"});
+  EXPECT_FALSE(net.head_.has_hooks());
+  EXPECT_THROW(summary(net, [] { fail("no"); }), Error);
+  EXPECT_FALSE(net.head_.has_hooks());
 }
 
 TEST(Summary, TiedWeightsCountOnce) {
