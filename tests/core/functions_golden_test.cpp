@@ -6,6 +6,9 @@
 namespace tern::test {
 namespace {
 
+using golden::Json;
+using golden::optional;
+using golden::Tensors;
 using Unary = Tensor (*)(const Tensor&);
 const std::map<std::string, Unary> kUnary = {{"neg", neg},
                                              {"abs", abs},
@@ -56,7 +59,7 @@ LossReduction reduction_of(const Json& params) {
   return name == "mean" ? LossReduction::kMean : name == "sum" ? LossReduction::kSum : LossReduction::kNone;
 }
 
-Tensor run_pointwise(const std::string& op, const Json& params, const GoldenTensors& in) {
+Tensor run_pointwise(const std::string& op, const Json& params, const Tensors& in) {
   const auto value = [&](int i) { return params["values"][i].get<double>(); };
   if (op == "leaky_relu") return leaky_relu(in.at("x"), value(0));
   if (op == "elu") return elu(in.at("x"), value(0));
@@ -72,7 +75,7 @@ Tensor run_pointwise(const std::string& op, const Json& params, const GoldenTens
   return {};
 }
 
-Tensor run_reduction(const std::string& op, const Json& params, const GoldenTensors& in) {
+Tensor run_reduction(const std::string& op, const Json& params, const Tensors& in) {
   const std::vector<int> dims = params.value("dims", std::vector<int>());
   if (op == "var") return var(in.at("x"), dims, params["correction"]);
   if (op == "std") return tern::std(in.at("x"), dims, params["correction"]);
@@ -85,7 +88,7 @@ Tensor run_reduction(const std::string& op, const Json& params, const GoldenTens
   return {};
 }
 
-Tensor run_class_loss(const std::string& op, const Json& params, const GoldenTensors& in) {
+Tensor run_class_loss(const std::string& op, const Json& params, const Tensors& in) {
   const LossReduction reduction = reduction_of(params);
   const Tensor x = optional(in, "x"), target = optional(in, "target"), weight = optional(in, "weight");
   if (op == "cross_entropy")
@@ -101,7 +104,7 @@ Tensor run_class_loss(const std::string& op, const Json& params, const GoldenTen
   return {};
 }
 
-Tensor run_loss(const std::string& op, const Json& params, const GoldenTensors& in) {
+Tensor run_loss(const std::string& op, const Json& params, const Tensors& in) {
   const LossReduction reduction = reduction_of(params);
   const Tensor x = optional(in, "x"), target = optional(in, "target"), a = optional(in, "a"), b = optional(in, "b");
   if (op == "mse_loss") return mse_loss(in.at("input"), target, reduction);
@@ -126,18 +129,15 @@ Tensor run_loss(const std::string& op, const Json& params, const GoldenTensors& 
   return {};
 }
 
-Tensor run_function(const std::string& op, const Json& params, const GoldenTensors& in) {
+Tensor run_function(const std::string& op, const Json& params, Tensors& in) {
   if (const auto unary = kUnary.find(op); unary != kUnary.end()) return unary->second(in.at("x"));
   for (const auto run : {run_pointwise, run_reduction, run_class_loss, run_loss})
     if (const Tensor result = run(op, params, in); result.defined()) return result;
   fail("the test does not know the op ", op);
 }
 
-TEST(Golden, Functions) {
-  const Json file = Json::parse(std::ifstream(kGolden + "functions.json"));
-  for (const DType dtype : {float32, float64})
-    expect_golden(file["cases"], kGolden + "functions.safetensors", file["floor"], dtype, run_function);
-}
+TEST(Golden, FunctionsFloat32) { golden::check("functions.json", "functions", float32, run_function, 600); }
+TEST(Golden, FunctionsFloat64) { golden::check("functions.json", "functions", float64, run_function, 600); }
 
 }  // namespace
 }  // namespace tern::test

@@ -1,8 +1,9 @@
 #pragma once
-// Comparison of ops with numbers that PyTorch computed in float64 (tests/golden/README.md).
+// Comparison with numbers that PyTorch computed in float64 (tests/golden/README.md).
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
@@ -11,16 +12,14 @@
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/places.h"
 
-namespace tern::test {
+namespace tern::test::golden {
 
 using Json = nlohmann::json;
-using GoldenTensors = std::map<std::string, Tensor>;
-/// The op's result, from its name, parameters and inputs.
-using RunGolden = std::function<Tensor(const std::string& op, const Json& params, const GoldenTensors& in)>;
+using Tensors = std::map<std::string, Tensor>;
+/// The result of a case. What it puts into `in` under the name of an input is the leaf whose gradient is compared.
+using Run = std::function<Tensor(const std::string& op, const Json& params, Tensors& in)>;
 
-inline const std::string kGolden = source_dir() + "/tests/golden/";
-
-inline Tensor optional(const GoldenTensors& tensors, const std::string& name) {
+inline Tensor optional(const Tensors& tensors, const std::string& name) {
   const auto found = tensors.find(name);
   return found == tensors.end() ? Tensor() : found->second;
 }
@@ -30,9 +29,9 @@ inline double norm_of(const std::vector<double>& values) {
 }
 
 /// The case's results by name: "out" and "d_INPUT".
-inline GoldenTensors results_of(const Json& test_case, const StateView& file, DType dtype, const RunGolden& run) {
+inline Tensors results_of(const Json& test_case, const StateView& file, DType dtype, const Run& run) {
   const std::string prefix = test_case["name"].get<std::string>() + "/";
-  GoldenTensors in;
+  Tensors in;
   for (const NamedTensor& entry : file) {
     if (!entry.name.starts_with(prefix)) continue;
     const std::string name = entry.name.substr(prefix.size());
@@ -40,26 +39,27 @@ inline GoldenTensors results_of(const Json& test_case, const StateView& file, DT
     in[name] = is_floating(entry.tensor.dtype()) ? entry.tensor.to(dtype).clone() : entry.tensor;
     if (is_floating(entry.tensor.dtype()) && name != "d_out") in[name].set_requires_grad(true);
   }
-  GoldenTensors results;
+  Tensors results;
   results["out"] = run(test_case["op"], test_case["params"], in);
   if (results["out"].requires_grad()) results["out"].backward(in.at("d_out"));
   for (const auto& [name, tensor] : in) results["d_" + name] = tensor.grad();
   return results;
 }
 
-/// Expects the results of all cases; elements that are not finite exactly.
-/// `least`: number of results that must have been compared.
-inline void expect_golden(const Json& cases, const std::string& path, double floor, DType dtype, const RunGolden& run,
-                          int least = 40) {
-  const StateView file = load_safetensors(path).tensors;
+/// Compares the cases of a group with its file, in `least` results at least; elements that are not finite exactly.
+inline void check(const char* index_file, const char* group, DType dtype, const Run& run, int least = 40) {
+  const std::string folder = source_dir() + "/tests/golden/";
+  const Json index = Json::parse(std::ifstream(folder + index_file));
+  const double floor = index["tolerances"][group]["floor"];
+  const StateView file = load_safetensors(folder + index[group]["file"].get<std::string>()).tensors;
   int compared = 0;
-  for (const Json& test_case : cases) {
+  for (const Json& test_case : index[group]["cases"]) {
     const std::string name = test_case["name"];
     // Four times the error of PyTorch's float32, and eight units, because a result with few roundings may be exact
     // there. In float64 the same number of roundings, scaled, and twice, because the reference has them too.
     const double single = 4 * test_case["float32_error"].get<double>() + 8 * 0x1p-24;
     const double tolerance = dtype == float64 ? 2 * single * 0x1p-29 : single;
-    const GoldenTensors results = results_of(test_case, file, dtype, run);
+    const Tensors results = results_of(test_case, file, dtype, run);
     std::map<std::string, std::vector<double>> references;
     double all = 0;
     for (const std::string result : test_case["results"]) {
@@ -86,4 +86,4 @@ inline void expect_golden(const Json& cases, const std::string& path, double flo
   EXPECT_GE(compared, least);
 }
 
-}  // namespace tern::test
+}  // namespace tern::test::golden

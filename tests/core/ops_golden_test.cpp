@@ -1,12 +1,18 @@
 // Every op against numbers that PyTorch computed in float64 (tests/golden/README.md), in float32 and float64.
 
+#include <optional>
+
 #include "tern/tests/core/golden.h"
 
 namespace tern::test {
 namespace {
 
+using golden::Json;
+using golden::optional;
+using golden::Tensors;
+
 /// Converts [batch, sequence, heads, size] tensors to the packed layout of the op.
-Tensor run_attention(const Json& params, const GoldenTensors& in) {
+Tensor run_attention(const Json& params, const Tensors& in) {
   const Tensor &q = in.at("q"), &k = in.at("k"), &v = in.at("v");
   const auto rows = [](const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); };
   const SequenceLayout queries = padded_layout(q.size(0), q.size(1));
@@ -16,7 +22,7 @@ Tensor run_attention(const Json& params, const GoldenTensors& in) {
   return attention(rows(q), rows(k), rows(v), queries, keys, options).reshape(q.shape());
 }
 
-Tensor run_op(const std::string& op, const Json& params, const GoldenTensors& in) {
+Tensor run_op(const std::string& op, const Json& params, Tensors& in) {
   if (op == "attention") return run_attention(params, in);
   if (op == "layer_norm") return layer_norm(in.at("x"), optional(in, "weight"), optional(in, "bias"), params["eps"]);
   if (op == "rms_norm")
@@ -39,18 +45,12 @@ Tensor run_op(const std::string& op, const Json& params, const GoldenTensors& in
   fail("the test does not know the op ", op);
 }
 
-void check_file(const char* group, DType dtype, const char* index_file = "index.json", int least = 40) {
-  const Json index = Json::parse(std::ifstream(kGolden + index_file));
-  expect_golden(index[group]["cases"], kGolden + index[group]["file"].get<std::string>(),
-                index["tolerances"][group]["floor"], dtype, run_op, least);
-}
-
-TEST(Golden, OpsFloat32) { check_file("ops", float32); }
-TEST(Golden, OpsFloat64) { check_file("ops", float64); }
-TEST(Golden, NormsFloat32) { check_file("nn", float32, "nn.json", 14); }
-TEST(Golden, NormsFloat64) { check_file("nn", float64, "nn.json", 14); }
-TEST(Golden, AttentionFloat32) { check_file("attention", float32); }
-TEST(Golden, AttentionFloat64) { check_file("attention", float64); }
+TEST(Golden, OpsFloat32) { golden::check("index.json", "ops", float32, run_op); }
+TEST(Golden, OpsFloat64) { golden::check("index.json", "ops", float64, run_op); }
+TEST(Golden, NormsFloat32) { golden::check("nn.json", "norms", float32, run_op, 14); }
+TEST(Golden, NormsFloat64) { golden::check("nn.json", "norms", float64, run_op, 14); }
+TEST(Golden, AttentionFloat32) { golden::check("index.json", "attention", float32, run_op); }
+TEST(Golden, AttentionFloat64) { golden::check("index.json", "attention", float64, run_op); }
 
 }  // namespace
 }  // namespace tern::test

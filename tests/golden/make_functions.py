@@ -168,7 +168,8 @@ def main():
     path.chmod(0o644)  # save_file makes it private
     floor = 1e-3  # no tensor counts as smaller than this part of the case's results together
     lines = ",\n".join(json.dumps(case) for case in cases.cases)
-    (HERE / "functions.json").write_text(f'{{"floor": {floor}, "cases": [\n{lines}\n]}}\n')
+    (HERE / "functions.json").write_text(f'{{"tolerances": {{"functions": {{"floor": {floor}}}}},\n'
+        f' "functions": {{"file": "functions.safetensors", "cases": [\n{lines}\n]}}}}\n')
 
 
 if __name__ == "__main__":
