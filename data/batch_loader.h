@@ -4,11 +4,10 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <span>
 #include <utility>
 #include <vector>
 
-#include "tern/core/tensor.h"
+#include "tern/data/batch_tensors.h"
 #include "tern/data/loader_stream.h"
 #include "tern/data/samplers/batch_plan.h"
 
@@ -26,20 +25,20 @@ class BatchLoader {
   BatchStream<Batch> epoch(int64_t epoch, const BatchStripe& stripe = {}) const {
     const std::shared_ptr<const EpochPlan> plan = plans_(epoch);
     return BatchStream<Batch>::striped(
-        name_, plan->steps(), stripe,
-        [make = make_, plan, epoch](int64_t step) { return make(plan->batch(step), epoch, step); }, stream_);
+        name_, plan->steps(), stripe, [make = make_, plan, epoch](int64_t step) { return make(*plan, epoch, step); },
+        stream_);
   }
   /// One batch of an epoch.
   Batch batch(int64_t epoch, int64_t step) const {
     const std::shared_ptr<const EpochPlan> plan = plans_(epoch);
     TERN_CHECK(step >= 0 && step < plan->steps(), name_, ": step ", step, " of ", plan->steps());
-    return make_(plan->batch(step), epoch, step);
+    return make_(*plan, epoch, step);
   }
 
  protected:
   using Plans = std::function<std::shared_ptr<const EpochPlan>(int64_t epoch)>;
-  /// Makes a batch of these rows. Called from several threads, so it must depend on its arguments alone.
-  using Make = std::function<Batch(std::span<const int32_t> rows, int64_t epoch, int64_t step)>;
+  /// Makes a batch of a plan. Called from several threads, so it must depend on its arguments alone.
+  using Make = std::function<Batch(const EpochPlan& plan, int64_t epoch, int64_t step)>;
 
   /// `name` begins the messages of errors.
   BatchLoader(const char* name, Plans plans, Make make, const StreamOptions& stream)
@@ -85,13 +84,5 @@ class PlannedLoader : public BatchLoader<Batch> {
  private:
   std::shared_ptr<const BatchPlan> plan_;
 };
-
-/// The batch with its tensors on another device. A batch lists them: std::vector<Tensor*> tensors().
-template <class Batch>
-Batch to_device(Batch batch, Device device) {
-  for (Tensor* tensor : batch.tensors())
-    if (tensor->defined()) *tensor = tensor->to(device);
-  return batch;
-}
 
 }  // namespace tern::data

@@ -132,8 +132,8 @@ ImageLoader::ImageLoader(std::shared_ptr<const ImageSet> set, BatchPlan plan, co
 
 ImageLoader::ImageLoader(std::shared_ptr<const State> state)
     : PlannedLoader("image loader", state->plan,
-                    [state](std::span<const int32_t> rows, int64_t epoch, int64_t step) {
-                      return state->make(rows, epoch, step);
+                    [state](const EpochPlan& plan, int64_t epoch, int64_t step) {
+                      return state->make(plan.batch(step), epoch, step);
                     },
                     {.workers = state->options.workers, .prefetch = state->options.prefetch}),
       state_(state) {}

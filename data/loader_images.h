@@ -10,6 +10,7 @@
 #include "tern/core/tensor.h"
 #include "tern/data/batch_loader.h"
 #include "tern/data/datasets/image_set.h"
+#include "tern/data/samplers/item_key.h"
 
 namespace tern::data {
 
@@ -24,13 +25,6 @@ struct ImageBatch {
   std::vector<Tensor*> tensors() { return {&images, &labels}; }
   /// Copies the batch to another device.
   ImageBatch to(Device device) const { return to_device(*this, device); }
-};
-
-/// Identifies the image that is transformed. Its random choices depend on nothing else.
-struct ItemKey {
-  uint64_t seed = 0;
-  int64_t epoch = 0;
-  int32_t row = 0;
 };
 
 /// Transforms a stored image to the batch's image size. Called from several threads.

@@ -37,29 +37,39 @@ struct StreamOptions {
   int64_t prefetch = 0;  // batches finished or being made ahead of the consumer; 0: two per worker
 };
 
-/// The batches make(begin) .. make(end - 1), in this order for any number of workers. `make` runs on several threads,
-/// so it must depend on its argument alone. At most `prefetch` batches are held in addition to the current one. An
-/// exception of make(i) is rethrown by the next() that returns batch i. A stream may be destroyed at any time: its
+/// Batches in order, the same for any number of workers. At most `prefetch` of them are held in addition to the current
+/// one. What fails a batch is rethrown by the next() that returns it. A stream may be destroyed at any time: its
 /// destructor waits for the batches being made.
 template <class Batch>
 class BatchStream {
  public:
   using Make = std::function<Batch(int64_t step)>;
+  using Job = std::function<Batch()>;
+  /// Gives what makes the next batch, an empty Job at the end. Called by one thread at a time; its exception ends the
+  /// stream. The Jobs themselves run on several threads.
+  using Jobs = std::function<Job()>;
 
-  BatchStream(int64_t begin, int64_t end, Make make, const StreamOptions& options)
-      : shared_(std::make_unique<Shared>()), begin_(begin), end_(end), consumed_(begin) {
+  explicit BatchStream(Jobs jobs, const StreamOptions& options, int64_t size = kUnknownSize)
+      : shared_(std::make_unique<Shared>()), size_(size) {
     TERN_CHECK(options.workers >= 0 && options.prefetch >= 0, "loader: workers and prefetch must be >= 0, got ",
                options.workers, " and ", options.prefetch);
-    shared_->make = std::move(make);
-    shared_->next = begin;
-    shared_->end = end;
-    const int64_t workers = std::min<int64_t>(options.workers, end - begin);
+    shared_->jobs = std::move(jobs);
+    const int64_t workers = size < 0 ? options.workers : std::min<int64_t>(options.workers, size);
     const int64_t prefetch = options.prefetch > 0 ? options.prefetch : 2 * std::max<int64_t>(workers, 1);
-    shared_->allowed = begin + prefetch;
+    shared_->allowed = prefetch;
     shared_->slots.resize(static_cast<size_t>(prefetch));
     Shared* shared = shared_.get();
     for (int64_t i = 0; i < workers; ++i) shared_->workers.emplace_back([shared] { shared->work(); });
   }
+
+  /// The batches make(begin) .. make(end - 1). `make` must depend on its argument alone.
+  BatchStream(int64_t begin, int64_t end, Make make, const StreamOptions& options)
+      : BatchStream(
+            [make = std::make_shared<const Make>(std::move(make)), next = begin, end]() mutable -> Job {
+              if (next >= end) return {};
+              return [make, step = next++] { return (*make)(step); };
+            },
+            options, end - begin) {}
 
   /// The stripe's batches of an epoch of `steps`: make(step) for each. An Error for a bad stripe begins with `what`.
   static BatchStream striped(const char* what, int64_t steps, const BatchStripe& stripe, Make make,
@@ -69,14 +79,19 @@ class BatchStream {
         [make = std::move(make), stripe, steps](int64_t i) { return make(stripe.batch(i, steps)); }, options);
   }
 
-  int64_t size() const { return end_ - begin_; }
+  /// Number of batches; kUnknownSize where only the source knows.
+  int64_t size() const { return size_; }
+  static constexpr int64_t kUnknownSize = -1;
 
   /// The next batch, or nothing at the end. Throws Error if the stream was moved from, also within a loop over it.
   std::optional<Batch> next() {
     TERN_CHECK(shared_, "loader: this stream of batches was moved from; use the one that it was moved to");
-    if (consumed_ >= end_) return std::nullopt;
-    const int64_t step = consumed_++;
-    return shared_->workers.empty() ? shared_->make(step) : shared_->take(step);
+    if (finished_) return std::nullopt;
+    Slot slot = shared_->workers.empty() ? shared_->make_next() : shared_->take(consumed_);
+    ++consumed_;
+    finished_ = slot.last || consumed_ == size_;
+    if (slot.error) std::rethrow_exception(slot.error);
+    return std::move(slot.batch);
   }
 
   class Iterator {
@@ -104,16 +119,19 @@ class BatchStream {
   struct Slot {
     std::optional<Batch> batch;
     std::exception_ptr error;
+    bool last = false;  // no batch follows
+    bool ready() const { return batch || error || last; }
   };
 
   /// State shared by workers and consumer. Its address is fixed, so the stream can be moved.
   struct Shared {
-    Make make;
+    std::mutex order;  // held while a job is fetched; locked before `mutex`
+    Jobs jobs;
+    bool ended = false;
     std::mutex mutex;
     std::condition_variable room, ready;
     int64_t next = 0;     // first batch that no worker has taken
     int64_t allowed = 0;  // workers may take batches below this
-    int64_t end = 0;
     bool stop = false;
     std::vector<Slot> slots;  // batch i is in slot i % slots.size()
     std::vector<std::jthread> workers;
@@ -127,19 +145,44 @@ class BatchStream {
       workers.clear();  // joins
     }
 
+    Job next_job(Slot& slot) {
+      Job job;
+      try {
+        job = jobs();
+      } catch (...) {
+        slot.error = std::current_exception();
+      }
+      slot.last = !job;
+      return job;
+    }
+    void run(const Job& job, Slot& slot) {
+      if (!job) return;
+      try {
+        slot.batch.emplace(job());
+      } catch (...) {
+        slot.error = std::current_exception();
+      }
+    }
+    /// In the consumer's thread.
+    Slot make_next() {
+      Slot slot;
+      run(next_job(slot), slot);
+      return slot;
+    }
+
     void work() {
       for (;;) {
+        std::unique_lock in_order(order);
         std::unique_lock lock(mutex);
-        room.wait(lock, [&] { return stop || next >= end || next < allowed; });
-        if (stop || next >= end) return;
+        room.wait(lock, [&] { return stop || next < allowed; });
+        if (stop || ended) return;
         const int64_t step = next++;
         lock.unlock();
         Slot slot;
-        try {
-          slot.batch.emplace(make(step));
-        } catch (...) {
-          slot.error = std::current_exception();
-        }
+        const Job job = next_job(slot);
+        ended = slot.last;
+        in_order.unlock();
+        run(job, slot);
         lock.lock();
         slots[static_cast<size_t>(step) % slots.size()] = std::move(slot);
         lock.unlock();
@@ -147,21 +190,21 @@ class BatchStream {
       }
     }
 
-    std::optional<Batch> take(int64_t step) {
+    Slot take(int64_t step) {
       std::unique_lock lock(mutex);
       Slot& slot = slots[static_cast<size_t>(step) % slots.size()];
-      ready.wait(lock, [&] { return slot.batch || slot.error; });
+      ready.wait(lock, [&] { return slot.ready(); });
       Slot taken = std::exchange(slot, Slot());
       ++allowed;
       lock.unlock();
       room.notify_one();
-      if (taken.error) std::rethrow_exception(taken.error);
-      return std::move(taken.batch);
+      return taken;
     }
   };
 
   std::unique_ptr<Shared> shared_;
-  int64_t begin_, end_, consumed_;
+  int64_t size_, consumed_ = 0;
+  bool finished_ = size_ == 0;
   std::optional<Batch> current_;
 };
 

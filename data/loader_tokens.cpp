@@ -151,8 +151,8 @@ TokenLoader::TokenLoader(std::shared_ptr<const TokenSet> tokens, std::vector<int
 
 TokenLoader::TokenLoader(const std::shared_ptr<const State>& state)
     : PlannedLoader("token loader", state->plan,
-                    [state](std::span<const int32_t> rows, int64_t epoch, int64_t step) {
-                      return state->make(rows, epoch, step);
+                    [state](const EpochPlan& plan, int64_t epoch, int64_t step) {
+                      return state->make(plan.batch(step), epoch, step);
                     },
                     {.workers = state->options.workers, .prefetch = state->options.prefetch}) {}
 

@@ -88,11 +88,16 @@ void plan_packed(const std::vector<int32_t>& order, std::span<const int32_t> len
 
 EpochPlan plan_epoch(std::span<const int32_t> rows, std::span<const int32_t> lengths, const BatchPlanOptions& options,
                      int64_t epoch) {
-  check(rows, lengths, options);
   std::vector<int32_t> order(rows.begin(), rows.end());
   if (options.shuffle) {
     shuffle(std::span(order), RandomStream(options.seed, Draw::kEpoch, static_cast<uint64_t>(epoch)));
   }
+  return plan_in_order(std::move(order), lengths, options, epoch);
+}
+
+EpochPlan plan_in_order(std::vector<int32_t> order, std::span<const int32_t> lengths, const BatchPlanOptions& options,
+                        int64_t epoch) {
+  check(order, lengths, options);
   EpochPlan plan;
   plan.rows.reserve(order.size());
   if (options.batch_size > 0) {

@@ -27,6 +27,7 @@ struct BatchPlanOptions {
 struct EpochPlan {
   std::vector<int32_t> rows;
   std::vector<int64_t> starts = {0};
+  std::vector<int32_t> repeats = {};  // ItemKey::repeat of each of `rows`; empty: all 0
 
   int64_t steps() const { return starts.empty() ? 0 : static_cast<int64_t>(starts.size()) - 1; }
   /// Throws Error if `step` is not in 0 .. steps() - 1.
@@ -37,7 +38,7 @@ struct EpochPlan {
   }
 };
 
-/// The plan of one epoch. `rows`: the data set rows to use, each once; `lengths`: tokens of every data set row (needed
+/// The plan of one epoch. `rows`: the data set rows to use; `lengths`: tokens of every data set row (needed
 /// for batch_tokens and group_by_length, otherwise it may be empty).
 ///
 /// Packed: rows in shuffled order fill a batch until one does not fit; then the longest that fits is taken from the
@@ -51,6 +52,10 @@ struct EpochPlan {
 /// Throws Error if not exactly one of the sizes is positive, a row is longer than batch_tokens or is outside `lengths`.
 EpochPlan plan_epoch(std::span<const int32_t> rows, std::span<const int32_t> lengths, const BatchPlanOptions& options,
                      int64_t epoch);
+
+/// The plan of rows whose order a sampler chose. With options.shuffle the batches of similar lengths are shuffled.
+EpochPlan plan_in_order(std::vector<int32_t> order, std::span<const int32_t> lengths, const BatchPlanOptions& options,
+                        int64_t epoch);
 
 /// The plans of epochs 0 .. epochs - 1.
 class BatchPlan {

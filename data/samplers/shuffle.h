@@ -10,13 +10,26 @@
 namespace tern::data {
 
 /// Purpose of random numbers: under one seed every purpose has a separate stream, also separate from dropout's.
-enum class Draw : uint32_t { kSplit = 0x64617461, kHoldOut, kFold, kEpoch, kBatchOrder, kImage, kImageBatch, kMixing };
+enum class Draw : uint32_t {
+  kSplit = 0x64617461,
+  kHoldOut,
+  kFold,
+  kEpoch,
+  kBatchOrder,
+  kImage,
+  kImageBatch,
+  kMixing,
+  kSample,
+  kWeighted,
+  kStreamOrder
+};
 
-/// 64-bit numbers of Philox (kernels/random.h) at counters 0, 1, 2, ... under (seed, draw, index).
+/// 64-bit numbers of Philox (kernels/random.h) at counters 0, 1, 2, ... under (seed, draw, index). A part of it begins
+/// at counter part * 2^32.
 class RandomStream {
  public:
-  RandomStream(uint64_t seed, Draw draw, uint64_t index)
-      : key_(kernels::philox_key({seed, index})), lane_(static_cast<uint32_t>(draw)) {}
+  RandomStream(uint64_t seed, Draw draw, uint64_t index, uint64_t part = 0)
+      : key_(kernels::philox_key({seed, index})), lane_(static_cast<uint32_t>(draw)), counter_(part << 32) {}
 
   /// The next number.
   uint64_t next() {
@@ -40,7 +53,7 @@ class RandomStream {
  private:
   uint64_t key_;
   uint32_t lane_;
-  uint64_t counter_ = 0;
+  uint64_t counter_;
 };
 
 /// Fisher-Yates, from the end; uniform over all orders.

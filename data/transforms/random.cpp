@@ -99,9 +99,7 @@ const AugmentRow& row_of(AugmentOp op) { return kAugmentRows[static_cast<size_t>
 
 }  // namespace
 
-RandomStream image_random(const ItemKey& key) {
-  return {key.seed, Draw::kImage, static_cast<uint64_t>(key.epoch) << 32 | static_cast<uint32_t>(key.row)};
-}
+RandomStream image_random(const ItemKey& key) { return item_random(key, Draw::kImage); }
 
 ImageTransform compose(std::vector<ImageStep> steps) {
   return [steps = std::move(steps)](Image image, const ItemKey& key) {

@@ -59,17 +59,17 @@ data::BatchAugmentOptions with_preprocessing(data::BatchAugmentOptions options, 
   return options;
 }
 
-BatchSource<data::AugmentedBatch> augmented(data::BatchStream<data::ImageBatch> stream,
-                                            const data::BatchAugment& augment, Device device) {
+data::BatchSource<data::AugmentedBatch> augmented(data::BatchStream<data::ImageBatch> stream,
+                                                  const data::BatchAugment& augment, Device device) {
   return source_of(std::move(stream),
                    [augment, device](const data::ImageBatch& host) { return augment(host, device); });
 }
 
 /// Every row once, in order, as it is.
-BatchSource<data::AugmentedBatch> plain_batches(const ImagePreprocessing& preprocessing, DType dtype,
-                                                const std::shared_ptr<const data::ImageSet>& set,
-                                                const std::vector<int32_t>& rows, const ImageTaskOptions& options,
-                                                Device device) {
+data::BatchSource<data::AugmentedBatch> plain_batches(const ImagePreprocessing& preprocessing, DType dtype,
+                                                      const std::shared_ptr<const data::ImageSet>& set,
+                                                      const std::vector<int32_t>& rows, const ImageTaskOptions& options,
+                                                      Device device) {
   return augmented(make_loader(preprocessing, set, rows, 1, false, false, options).epoch(0),
                    data::BatchAugment(with_preprocessing({}, preprocessing, dtype), options.seed), device);
 }
@@ -125,11 +125,11 @@ ImageTask::ImageTask(nn::Module& model, ImageObjective objective, const ImagePre
       loader_(make_loader(preprocessing, set, train_rows, options.epochs, options.shuffle, fixed_shapes(), options_)),
       augment_(with_preprocessing(options.augmentation, preprocessing, dtype_), options.seed) {}
 
-BatchSource<data::AugmentedBatch> ImageTask::training_batches(int64_t epoch, const data::BatchStripe& stripe) {
+data::BatchSource<data::AugmentedBatch> ImageTask::training_batches(int64_t epoch, const data::BatchStripe& stripe) {
   return augmented(loader_.epoch(epoch, stripe), augment_, device());
 }
 
-BatchSource<data::AugmentedBatch> ImageTask::evaluation_batches(const std::vector<int32_t>& rows) const {
+data::BatchSource<data::AugmentedBatch> ImageTask::evaluation_batches(const std::vector<int32_t>& rows) const {
   return plain_batches(preprocessing_, dtype_, set_, rows, options_, device());
 }
 

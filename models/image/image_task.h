@@ -44,8 +44,8 @@ class ImageTask final : public PlannedTask<data::AugmentedBatch> {
   const data::BatchPlan& plan() const override { return loader_.plan(); }
 
  private:
-  BatchSource<data::AugmentedBatch> training_batches(int64_t epoch, const data::BatchStripe& stripe) override;
-  BatchSource<data::AugmentedBatch> evaluation_batches(const std::vector<int32_t>& rows) const override;
+  data::BatchSource<data::AugmentedBatch> training_batches(int64_t epoch, const data::BatchStripe& stripe) override;
+  data::BatchSource<data::AugmentedBatch> evaluation_batches(const std::vector<int32_t>& rows) const override;
 
   std::shared_ptr<const data::ImageSet> set_;
   ImagePreprocessing preprocessing_;

@@ -29,7 +29,7 @@ TextObjective label_of_each_text(const SequenceClassifier& model) {
       [&model](const data::TokenBatch& batch) { return model.forward(encoder_input(batch)); });
 }
 
-BatchSource<data::TokenBatch> on_device(data::BatchStream<data::TokenBatch> stream, Device device) {
+data::BatchSource<data::TokenBatch> on_device(data::BatchStream<data::TokenBatch> stream, Device device) {
   return source_of(std::move(stream), [device](const data::TokenBatch& batch) { return batch.to(device); });
 }
 
@@ -83,11 +83,11 @@ int64_t TextTask::items(int64_t epoch, int64_t batch) const {
   return tokens;
 }
 
-BatchSource<data::TokenBatch> TextTask::training_batches(int64_t epoch, const data::BatchStripe& stripe) {
+data::BatchSource<data::TokenBatch> TextTask::training_batches(int64_t epoch, const data::BatchStripe& stripe) {
   return on_device(loader_.epoch(epoch, stripe), device());
 }
 
-BatchSource<data::TokenBatch> TextTask::evaluation_batches(const std::vector<int32_t>& rows) const {
+data::BatchSource<data::TokenBatch> TextTask::evaluation_batches(const std::vector<int32_t>& rows) const {
   const data::TokenLoader loader =
       evaluation_loader(tokens_, labels_, rows, evaluation_tokens(options_.batch_tokens), pad_id_, options_.transform);
   return on_device(loader.epoch(0), device());

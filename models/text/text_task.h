@@ -56,8 +56,8 @@ class TextTask final : public PlannedTask<data::TokenBatch> {
   const data::BatchPlan& plan() const override { return loader_.plan(); }
 
  private:
-  BatchSource<data::TokenBatch> training_batches(int64_t epoch, const data::BatchStripe& stripe) override;
-  BatchSource<data::TokenBatch> evaluation_batches(const std::vector<int32_t>& rows) const override;
+  data::BatchSource<data::TokenBatch> training_batches(int64_t epoch, const data::BatchStripe& stripe) override;
+  data::BatchSource<data::TokenBatch> evaluation_batches(const std::vector<int32_t>& rows) const override;
 
   std::shared_ptr<const data::TokenSet> tokens_;
   std::vector<int32_t> labels_;

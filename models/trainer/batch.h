@@ -11,14 +11,10 @@
 #include <any>
 #include <concepts>
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <span>
 #include <utility>
 #include <vector>
 
-#include "tern/core/autograd/grad_mode.h"
-#include "tern/core/memory/stream.h"
 #include "tern/core/tensor.h"
 
 namespace tern::models {
@@ -56,56 +52,6 @@ class AnyBatch {
   std::any batch_;
   std::vector<Tensor*> (*list_)(std::any&) = nullptr;
   int64_t* (*longest_)(std::any&) = nullptr;
-};
-
-/// The next batch, on the model's device; nothing at the end.
-template <class Batch>
-using BatchSource = std::function<std::optional<Batch>()>;
-
-/// Batches of a source, each fetched while the step on the one before it runs. On CUDA the copies, and what else the
-/// source computes, are queued on a separate stream.
-template <ListsTensors Batch>
-class Prefetch {
- public:
-  explicit Prefetch(Device device) : device_(device), arrival_(device) {
-    if (device.is_cuda()) copies_.emplace(device);
-  }
-
-  void start(BatchSource<Batch> source) {
-    source_ = std::move(source);
-    fetch_ahead();
-  }
-  /// Makes the next batch the current one; false at the end.
-  bool next() {
-    current_.reset();  // frees its memory for the next batch
-    if (!ahead_) return false;
-    current_ = std::move(ahead_);
-    if (copies_) {
-      const kernels::Stream stream = current_stream(device_);
-      arrival_.make_wait(stream);
-      for (const Tensor* tensor : current_->tensors())
-        if (tensor->defined()) tensor->storage()->record_stream(stream);
-    }
-    fetch_ahead();
-    return true;
-  }
-  const Batch& current() const { return *current_; }
-
- private:
-  void fetch_ahead() {
-    ahead_.reset();
-    const NoGrad off;
-    std::optional<StreamGuard> guard;
-    if (copies_) guard.emplace(*copies_);
-    ahead_ = source_();
-    if (copies_ && ahead_) arrival_.record();
-  }
-
-  const Device device_;
-  BatchSource<Batch> source_;
-  std::optional<Stream> copies_;
-  Event arrival_;  // of ahead_
-  std::optional<Batch> current_, ahead_;
 };
 
 }  // namespace tern::models

@@ -7,6 +7,7 @@
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/loss.h"
+#include "tern/data/prefetch.h"
 #include "tern/models/trainer/batch.h"
 #include "tern/models/trainer/checkpoint.h"
 #include "tern/nn/module.h"
@@ -55,7 +56,7 @@ Evaluation mean_of(const Score& sums);
 /// Loss and metric over the batches of a source. Records no gradients; sets evaluation mode and restores the mode
 /// afterwards.
 template <class Batch>
-Evaluation evaluate(nn::Module& model, const Objective<Batch>& objective, const BatchSource<Batch>& next,
+Evaluation evaluate(nn::Module& model, const Objective<Batch>& objective, const data::BatchSource<Batch>& next,
                     const EvaluateOptions& options = {}) {
   const NoGrad off;
   const bool training = model.is_training();

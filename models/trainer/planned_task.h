@@ -2,6 +2,7 @@
 // Training on batches that a loader plans and makes: all of a task but the batches and the objective.
 
 #include "tern/data/batch_loader.h"
+#include "tern/data/prefetch.h"
 #include "tern/models/trainer/objective.h"
 #include "tern/models/trainer/trainer.h"
 
@@ -12,7 +13,7 @@ template <class Host, class Convert>
 auto source_of(data::BatchStream<Host> stream, Convert convert) {
   using Batch = std::invoke_result_t<Convert, const Host&>;
   const auto batches = std::make_shared<data::BatchStream<Host>>(std::move(stream));
-  return BatchSource<Batch>([batches, convert]() -> std::optional<Batch> {
+  return data::BatchSource<Batch>([batches, convert]() -> std::optional<Batch> {
     const std::optional<Host> host = batches->next();
     if (!host) return std::nullopt;
     return convert(*host);
@@ -58,8 +59,8 @@ class PlannedTask : public TrainingTask {
         validation_(std::move(validation)),
         prefetch_(model.device()) {}
 
-  virtual BatchSource<Batch> training_batches(int64_t epoch, const data::BatchStripe& stripe) = 0;
-  virtual BatchSource<Batch> evaluation_batches(const std::vector<int32_t>& rows) const = 0;
+  virtual data::BatchSource<Batch> training_batches(int64_t epoch, const data::BatchStripe& stripe) = 0;
+  virtual data::BatchSource<Batch> evaluation_batches(const std::vector<int32_t>& rows) const = 0;
   Device device() const { return model_.device(); }
 
  private:
@@ -67,7 +68,7 @@ class PlannedTask : public TrainingTask {
   const Objective<Batch> objective_;
   const std::vector<int32_t> validation_rows_;
   const EvaluateOptions validation_;
-  Prefetch<Batch> prefetch_;
+  data::Prefetch<Batch> prefetch_;
 };
 
 }  // namespace tern::models

@@ -9,6 +9,7 @@
 #include <stdexcept>
 
 #include "tern/data/datasets/digits.h"
+#include "tern/data/prefetch.h"
 #include "tern/data/samplers/shuffle.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"
@@ -126,24 +127,26 @@ TEST(BatchStream, EmptyAndInvalid) {
 using Sample = std::vector<Tensor>;
 
 /// n samples that a function makes.
-struct Made final : Dataset {
-  Made(int64_t n, std::function<Sample(int64_t)> make) : n_(n), make_(std::move(make)) {}
+template <class S = Sample>
+struct Made final : Dataset<S> {
+  Made(int64_t n, std::function<S(const ItemKey&)> make) : n_(n), make_(std::move(make)) {}
   int64_t size() const override { return n_; }
-  Sample get(int64_t index) const override { return make_(index); }
+  S get(const ItemKey& key) const override { return make_(key); }
   int64_t n_;
-  std::function<Sample(int64_t)> make_;
+  std::function<S(const ItemKey&)> make_;
 };
 
 /// Sample i is {i, i * i} and fails at `bad`.
-Made squares(int64_t n, int64_t bad = -1) {
-  return Made(n, [bad](int64_t index) -> Sample {
+Made<> squares(int64_t n, int64_t bad = -1) {
+  return Made<>(n, [bad](const ItemKey& key) -> Sample {
+    const int64_t index = key.row;
     TERN_CHECK(index != bad, "sample ", index, " is bad");
     const float i = static_cast<float>(index);
     return {from_vector(std::vector<float>{i, i * i}, {2}), from_vector(Ints{index}, {})};
   });
 }
 
-std::vector<Ints> epoch_indices(const Loader& loader, int64_t epoch, const BatchStripe& stripe = {}) {
+std::vector<Ints> epoch_indices(const Loader<>& loader, int64_t epoch, const BatchStripe& stripe = {}) {
   std::vector<Ints> batches;
   for (const auto& batch : loader.epoch(epoch, stripe)) {
     const Ints indices = batch[1].to_vector<int64_t>();
@@ -204,7 +207,7 @@ TEST(Loader, EveryNthBatchForOneOfNProcesses) {
 TEST(Loader, Errors) {
   EXPECT_TRUE(fails([] { Loader(squares(3), {.batch_size = 0}); }, {"batch_size", "got 0"}));
   EXPECT_TRUE(fails([] { Loader(squares(3), {.workers = -2}); }, {"workers", "-2"}));
-  EXPECT_TRUE(fails([] { Loader(std::shared_ptr<Dataset>()); }, {"no data set"}));
+  EXPECT_TRUE(fails([] { Loader(std::shared_ptr<Dataset<>>()); }, {"no data set"}));
   EXPECT_TRUE(fails([] { Loader(squares(3)).epoch(-1); }, {"epoch", "-1"}));
   EXPECT_TRUE(fails([] { Loader(squares(3)).epoch(0, {.first = 4}); }, {"batch 4 of 3"}));
   for (const int workers : {0, 2}) {
@@ -213,17 +216,17 @@ TEST(Loader, Errors) {
       for (const auto& batch : Loader(squares(10, 5), {.batch_size = 2, .workers = workers}).epoch(0))
         batches += !batch.empty();
     });
-    EXPECT_EQ(error, "sample 5 is bad");
+    EXPECT_EQ(error, "sample 5 of the data set: sample 5 is bad");
     EXPECT_EQ(batches, 2);
   }
-  const Made ragged(2, [](int64_t index) -> Sample { return {zeros({index + 1})}; });
+  const Made<> ragged(2, [](const ItemKey& key) -> Sample { return {zeros({key.row + 1})}; });
   EXPECT_TRUE(fails([&] { Loader(ragged, {.batch_size = 2}).epoch(0).next(); }, {"sample 1", "[2]", "[1]"}));
 }
 
 /// Sample `bad` differs from the others in one of four ways. All batches are full: one sample alone differs from none.
-Made one_odd(int64_t bad, int kind) {
-  return Made(96, [=](int64_t index) -> Sample {
-    if (index != bad) return {zeros({2, 2}), zeros({})};
+Made<> one_odd(int64_t bad, int kind) {
+  return Made<>(96, [=](const ItemKey& key) -> Sample {
+    if (key.row != bad) return {zeros({2, 2}), zeros({})};
     if (kind == 0) return {zeros({2, 3}), zeros({})};
     if (kind == 1) return {zeros({2, 2}), Tensor()};
     if (kind == 2) return {zeros({2, 2})};
@@ -248,6 +251,145 @@ TEST(Loader, ASampleUnlikeTheOthersIsNamedByItsRow) {
     }
 }
 
+/// A struct of tensors and values, with a default collate of none of them.
+struct Word {
+  std::vector<int32_t> letters;
+  uint64_t draw = 0;
+};
+struct Words {
+  Tensor letters, lengths;
+  std::vector<uint64_t> draws;
+  std::vector<Tensor*> tensors() { return {&letters, &lengths}; }
+};
+
+Words pad(const std::vector<Word>& samples) {
+  int64_t longest = 0;
+  for (const Word& word : samples) longest = std::max(longest, static_cast<int64_t>(word.letters.size()));
+  const int64_t n = static_cast<int64_t>(samples.size());
+  Words batch{zeros({n, longest}, {.dtype = int32}), zeros({n}, {.dtype = int64}), {}};
+  for (int64_t i = 0; i < n; ++i) {
+    const Word& word = samples[static_cast<size_t>(i)];
+    std::copy(word.letters.begin(), word.letters.end(), batch.letters.data<int32_t>() + i * longest);
+    batch.lengths.data<int64_t>()[i] = static_cast<int64_t>(word.letters.size());
+    batch.draws.push_back(word.draw);
+  }
+  return batch;
+}
+
+TEST(Loader, SamplesOfAStructByAFunctionOfTheUser) {
+  const Made<Word> set(41, [](const ItemKey& key) {
+    return Word{std::vector<int32_t>(static_cast<size_t>(key.row % 5 + 1), static_cast<int32_t>(key.row)),
+                item_random(key).next()};
+  });
+  const std::vector<int32_t> twice = {3, 7, 3, 3, 9};
+  for (const bool sampled : {false, true}) {
+    LoaderOptions options{.batch_size = 8, .shuffle = !sampled, .seed = fresh_seed()};
+    if (sampled) options.sampler = {5, [&](int64_t) { return twice; }};
+    std::vector<uint64_t> expected;
+    for (const int workers : {0, 1, 4}) {
+      options.workers = workers;
+      const Loader loader(
+          set, [](const std::vector<Word>& samples, auto) { return pad(samples); }, options);
+      static_assert(std::is_same_v<decltype(loader), const Loader<Word, Words>>);
+      std::vector<uint64_t> draws;
+      for (int64_t epoch = 0; epoch < 2; ++epoch)
+        for (const Words& batch : DeviceBatches(loader.epoch(epoch), cpu)) {
+          draws.insert(draws.end(), batch.draws.begin(), batch.draws.end());
+          for (int64_t i = 0; i < batch.lengths.size(0); ++i) {
+            const Tensor letters = batch.letters.select(0, i);
+            const int64_t length = batch.lengths.select(0, i).item<int64_t>();
+            const int32_t row = letters.select(0, 0).item<int32_t>();
+            EXPECT_EQ(length, row % 5 + 1);
+            for (int64_t j = 0; j < letters.size(0); ++j)
+              EXPECT_EQ(letters.select(0, j).item<int32_t>(), j < length ? row : 0);
+          }
+        }
+      EXPECT_EQ(draws.size(), sampled ? 10u : 82u);
+      // Every sample has its own numbers: in each epoch, and for each of the times that a sampler takes it.
+      EXPECT_EQ(std::set<uint64_t>(draws.begin(), draws.end()).size(), draws.size());
+      if (workers == 0) expected = draws;
+      EXPECT_EQ(draws, expected);
+    }
+  }
+}
+
+TEST(Collate, SamplesOfTensorsNumbersTextsAndMaps) {
+  using Mixed = std::tuple<Tensor, int32_t, std::pair<float, bool>, std::string, std::map<std::string, double>>;
+  std::vector<Mixed> samples;
+  for (int i = 0; i < 3; ++i)
+    samples.emplace_back(full({2, 2}, i).t(), -i, std::pair(i + 0.5f, i == 1), std::string(static_cast<size_t>(i), 'x'),
+                         std::map<std::string, double>{{"a", i}, {"b", 0.1}});
+  const auto [tensors, ints, pairs, texts, maps] = collate(samples);
+  EXPECT_EQ(tensors.shape(), (Shape{3, 2, 2}));
+  EXPECT_EQ(tensors.to_vector<float>(), (std::vector<float>{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}));
+  EXPECT_EQ(ints.to_vector<int64_t>(), (Ints{0, -1, -2}));
+  EXPECT_EQ(std::get<0>(pairs).to_vector<float>(), (std::vector<float>{0.5, 1.5, 2.5}));
+  EXPECT_EQ(std::get<1>(pairs).to(int64).to_vector<int64_t>(), (Ints{0, 1, 0}));
+  EXPECT_EQ(texts, (std::vector<std::string>{"", "x", "xx"}));
+  EXPECT_EQ(maps.at("a").to_vector<double>(), (std::vector<double>{0, 1, 2}));
+  EXPECT_EQ(maps.at("b").to_vector<double>(), (std::vector<double>{0.1, 0.1, 0.1}));
+
+  std::get<4>(samples[2]) = {{"a", 1}, {"c", 2}};
+  EXPECT_TRUE(fails([&] { collate(samples); }, {"element 4 of sample 2 of the batch", "no \"b\""}));
+  using Named = std::map<std::string, std::vector<Tensor>>;
+  const std::vector<Named> ragged = {{{"image", {zeros({2}), zeros({3, 2})}}},
+                                     {{"image", {zeros({2}), zeros({3, 4})}}}};
+  EXPECT_TRUE(fails([&] { collate(ragged); }, {"tensor 1 of \"image\" of sample 1 of", "[3, 4]", "[3, 2]"}));
+  EXPECT_TRUE(fails([] { collate(std::vector<uint64_t>{1, UINT64_MAX}); }, {"18446744073709551615", "int64"}));
+  EXPECT_TRUE(fails([] { collate(std::vector<Tensor>()); }, {"an empty batch"}));
+}
+
+struct ReaderError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+TEST(Loader, ErrorsNameTheSample) {
+  const Made<float> set(20, [](const ItemKey& key) -> float {
+    if (key.row == 13) throw ReaderError("scores.csv:14: no number");
+    return static_cast<float>(key.row);
+  });
+  const Loader failing(set,
+                       [](const std::vector<float>& samples, auto) {
+                         TERN_CHECK(samples[0] != 4, "no");
+                         return 0;
+                       },
+                       {.batch_size = 4});
+  for (const int workers : {0, 3}) {
+    try {
+      for (const Tensor& batch : DeviceBatches(Loader(set, {.batch_size = 4, .workers = workers}).epoch(0), cpu))
+        EXPECT_LT(batch.select(0, 0).item<float>(), 12);
+      ADD_FAILURE();
+    } catch (const Error& error) {
+      EXPECT_STREQ(error.what(), "sample 13 of the data set: scores.csv:14: no number");
+      EXPECT_THROW(std::rethrow_if_nested(error), ReaderError);
+    }
+  }
+  EXPECT_TRUE(fails([&] { failing.batch(0, 1); }, {"collating samples 4, 5, 6, 7 of epoch 0: no"}));
+  const auto with = [&](const LoaderOptions& options) { return [=] { Loader(squares(5), options).epoch(1); }; };
+  EXPECT_TRUE(fails(with({.shuffle = true, .sampler = sequential_sampler(5)}), {"sampler or shuffle"}));
+  EXPECT_TRUE(fails(with({.sampler = sequential_sampler(6)}), {"row 5 of 5"}));
+  EXPECT_TRUE(fails(with({.sampler = {2, [](int64_t) { return rows_below(3); }}}), {"has 2 rows, but 3 in epoch 1"}));
+  EXPECT_TRUE(fails(with({.lengths = {1, 2}}), {"5 samples, but 2 lengths"}));
+}
+
+TEST(Loader, BatchesOfSimilarLengths) {
+  std::vector<int32_t> lengths;
+  for (int32_t i = 0; i < 400; ++i) lengths.push_back(i % 100);
+  for (const bool sampled : {false, true}) {
+    LoaderOptions options{.batch_size = 8, .shuffle = !sampled, .seed = fresh_seed(), .lengths = lengths};
+    if (sampled) options.sampler = random_sampler(400, fresh_seed());
+    const std::vector<Ints> batches = epoch_indices(Loader(squares(400), options), 1);
+    EXPECT_EQ(batches.size(), 50u);
+    std::set<int64_t> seen;
+    for (const Ints& batch : batches) {
+      seen.insert(batch.begin(), batch.end());
+      EXPECT_LE(batch[0] % 100 - batch[7] % 100, 2);
+    }
+    EXPECT_EQ(seen.size(), 400u);
+    EXPECT_FALSE(std::is_sorted(batches.begin(), batches.end(), std::greater<>()));
+  }
+}
+
 TEST(Loader, MovedFrom) {
   Loader loader(squares(5), {.batch_size = 2, .workers = 0});
   const Loader other = std::move(loader);
@@ -257,7 +399,7 @@ TEST(Loader, MovedFrom) {
   TensorDataset set({zeros({3, 2})});
   const TensorDataset kept = std::move(set);
   EXPECT_EQ(set.size(), 0);
-  EXPECT_TRUE(fails([&] { set.get(0); }, {"sample 0 of 0"}));
+  EXPECT_TRUE(fails([&] { set.get({}); }, {"sample 0 of 0"}));
   EXPECT_EQ(kept.size(), 3);
 }
 
@@ -265,13 +407,13 @@ TEST(TensorDataset, RowsAndErrors) {
   const TensorDataset set(
       {from_vector(Ints{1, 2, 3, 4, 5, 6}, {3, 2}), from_vector(std::vector<float>{7, 8, 9}, {3}), zeros({3, 0})});
   EXPECT_EQ(set.size(), 3);
-  EXPECT_EQ(set.get(2)[0].to_vector<int64_t>(), (Ints{5, 6}));
-  const std::vector<Tensor> batch = set.get_batch(std::vector<int32_t>{2, 0, 2});
+  EXPECT_EQ(set.get({.row = 2})[0].to_vector<int64_t>(), (Ints{5, 6}));
+  const std::vector<Tensor> batch = set.get_batch(std::vector<ItemKey>{{.row = 2}, {.row = 0}, {.row = 2}});
   EXPECT_EQ(batch[0].to_vector<int64_t>(), (Ints{5, 6, 1, 2, 5, 6}));
   EXPECT_EQ(batch[1].to_vector<float>(), (std::vector<float>{9, 7, 9}));
   EXPECT_EQ(batch[2].shape(), (Shape{3, 0}));
-  EXPECT_TRUE(fails([&] { set.get_batch(std::vector<int32_t>{3}); }, {"3 of 3"}));
-  EXPECT_TRUE(fails([&] { set.get(-1); }, {"-1 of 3"}));
+  EXPECT_TRUE(fails([&] { set.get_batch(std::vector<ItemKey>{{.row = 3}}); }, {"3 of 3"}));
+  EXPECT_TRUE(fails([&] { set.get({.row = -1}); }, {"-1 of 3"}));
   EXPECT_TRUE(fails([] { TensorDataset({}); }, {"no tensors"}));
   EXPECT_TRUE(fails([] { TensorDataset({zeros({2}), zeros({3})}); }, {"first dimensions differ"}));
   EXPECT_TRUE(fails([] { TensorDataset({zeros({})}); }, {"first dimension"}));
@@ -302,7 +444,7 @@ TEST(Digits, AreWhatWasPublished) {
 TEST(Digits, PartsAreAFixedStratifiedSplit) {
   std::multiset<std::vector<float>> rows, expected;
   const auto add_rows = [](const TensorDataset& set, std::multiset<std::vector<float>>& to) {
-    for (int64_t row = 0; row < set.size(); ++row) to.insert(set.get(row)[0].to_vector<float>());
+    for (int64_t row = 0; row < set.size(); ++row) to.insert(set.get({.row = row})[0].to_vector<float>());
   };
   for (const auto& [part, size] : {std::pair("train", 1438), std::pair("test", 359)}) {
     const TensorDataset set = digits(part);

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tern/data/samplers/batch_plan.h"
+#include "tern/data/samplers/sampler.h"
 #include "tern/data/samplers/shuffle.h"
 #include "tern/data/samplers/split.h"
 #include "tern/tests/data/support.h"
@@ -362,6 +363,81 @@ TEST(Split, AllAndTinySets) {
   EXPECT_EQ(sizes(make_split(mixed(1, 1), "", "", 0)), (Sizes{1, 0, 0}));
   EXPECT_EQ(sizes(make_split(mixed(5, 2), "", "", 0)), (Sizes{3, 1, 1}));
   EXPECT_EQ(sizes(make_split(mixed(2, 1), "", "1/2", 0)), (Sizes{1, 0, 1}));
+}
+
+/// Fails unless `hits` of `draws` are within six standard deviations of the probability.
+void expect_share(int64_t hits, int64_t draws, double probability) {
+  const double n = static_cast<double>(draws), deviation = std::sqrt(n * probability * (1 - probability));
+  EXPECT_NEAR(static_cast<double>(hits), n * probability, 6 * deviation);
+}
+
+TEST(Sampler, WeightedDrawsHaveTheProbabilitiesOfTheirWeights) {
+  const std::vector<double> weights = {0, 1, 4, 0, 2.5, 0.5, 0};
+  constexpr int64_t kDraws = 40000;
+  const Sampler with = weighted_sampler(weights, {.samples = kDraws, .seed = fresh_seed()});
+  const Rows rows = with.order(3);
+  EXPECT_EQ(rows, with.order(3));
+  EXPECT_NE(rows, with.order(4));
+  ASSERT_EQ(rows.size(), static_cast<size_t>(kDraws));
+  const Sampler without = weighted_sampler(weights, {.samples = 4, .replacement = false, .seed = fresh_seed()});
+  std::map<int32_t, int64_t> first;
+  std::map<std::pair<int32_t, int32_t>, int64_t> pairs;
+  for (int64_t epoch = 0; epoch < kDraws; ++epoch) {
+    const Rows drawn = without.order(epoch);
+    ASSERT_EQ(std::set<int32_t>(drawn.begin(), drawn.end()), (std::set<int32_t>{1, 2, 4, 5}));
+    ++first[drawn[0]];
+    ++pairs[{drawn[0], drawn[1]}];
+  }
+  for (int32_t row = 0; row < 7; ++row) {
+    expect_share(std::count(rows.begin(), rows.end(), row), kDraws, weights[row] / 8);
+    expect_share(first[row], kDraws, weights[row] / 8);
+    for (int32_t next = 0; next < 7; ++next)
+      expect_share(pairs[{row, next}], kDraws, row == next ? 0 : weights[row] / 8 * weights[next] / (8 - weights[row]));
+  }
+}
+
+TEST(Sampler, RanksShareRowsAsPyTorchsDistributedSampler) {
+  for (const int64_t size : {0, 1, 3, 10, 12, 13})
+    for (const bool drop_last : {false, true}) {
+      const Sampler all = random_sampler(size, fresh_seed());
+      // torch/utils/data/distributed.py: total_size, padding and the slice of a rank.
+      Rows indices = all.order(2);
+      if (size > 0) expect_every_row_once({indices, {0, size}}, rows_below(static_cast<int32_t>(size)));
+      const int64_t total = drop_last ? size / 4 * 4 : (size + 3) / 4 * 4;
+      for (size_t i = 0; static_cast<int64_t>(indices.size()) < total; ++i) indices.push_back(indices[i]);
+      for (int64_t rank = 0; rank < 4; ++rank) {
+        Rows expected;
+        for (int64_t i = rank; i < total; i += 4) expected.push_back(indices[static_cast<size_t>(i)]);
+        const Sampler share = distributed_sampler(all, {.rank = rank, .ranks = 4, .drop_last = drop_last});
+        EXPECT_EQ(share.order(2), expected);
+        EXPECT_EQ(share.size, static_cast<int64_t>(expected.size()));
+      }
+    }
+}
+
+TEST(Sampler, OrdersAndErrors) {
+  EXPECT_EQ(sequential_sampler(3).order(7), rows_below(3));
+  EXPECT_TRUE(weighted_sampler({}, {}).order(0).empty());
+  const Sampler subset = subset_sampler({9, 4, 7, 5, 1, 2, 8, 3}, fresh_seed());
+  EXPECT_NE(subset.order(0), subset.order(1));
+  Rows rows = subset.order(0);
+  std::sort(rows.begin(), rows.end());
+  EXPECT_EQ(rows, (Rows{1, 2, 3, 4, 5, 7, 8, 9}));
+  EXPECT_TRUE(fails([] { sequential_sampler(-1); }, {"sequential_sampler", "-1"}));
+  EXPECT_TRUE(fails([] { random_sampler(int64_t{1} << 31, 0); }, {"random_sampler", "2147483648"}));
+  const auto weighted = [](std::vector<double> weights, const WeightedOptions& options) {
+    return [=] { weighted_sampler(weights, options); };
+  };
+  EXPECT_TRUE(fails(weighted({1, -1}, {}), {"row 1", ">= 0", "-1"}));
+  EXPECT_TRUE(fails(weighted({NAN}, {}), {"row 0", "nan"}));
+  EXPECT_TRUE(fails(weighted({1, INFINITY}, {}), {"row 1", "inf"}));
+  EXPECT_TRUE(fails(weighted({1e308, 1e308}, {.samples = 1}), {"sum"}));
+  EXPECT_TRUE(fails(weighted({0, 0}, {.samples = 1}), {"1 samples need a positive weight"}));
+  EXPECT_TRUE(fails(weighted({1, 0, 1}, {.samples = 3, .replacement = false}), {"3 samples", "got 2"}));
+  EXPECT_TRUE(fails([] { distributed_sampler(sequential_sampler(3), {.rank = 2, .ranks = 2}); }, {"rank 2 of 2"}));
+  EXPECT_TRUE(fails([] { distributed_sampler({}, {}); }, {"no sampler"}));
+  const Sampler short_one{4, [](int64_t) { return rows_below(0); }};
+  EXPECT_TRUE(fails([&] { distributed_sampler(short_one, {}).order(1); }, {"of 4 rows gave 0 in epoch 1"}));
 }
 
 }  // namespace
