@@ -11,6 +11,7 @@
 #include "tern/data/datasets/digits.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/label_index.h"
+#include "tern/data/datasets/mnist.h"
 #include "tern/data/datasets/sha256.h"
 #include "tern/kernels/base/check.h"
 
@@ -99,6 +100,26 @@ ImageSet load_cifar10(const LoadOptions& options) {
   return set;
 }
 
+ImageSet read_checked_mnist(const std::string& folder, Mnist kind, const LoadOptions& options) {
+  ImageSet set = read_mnist(folder, kind);
+  if (const std::string difference = mnist_difference(set, kind); !difference.empty() && options.log)
+    options.log(folder + ": not the published " + (kind == Mnist::kDigits ? "MNIST: " : "Fashion-MNIST: ") +
+                difference);
+  return set;
+}
+
+template <Mnist kKind>
+ImageSet load_mnist(const LoadOptions& options) {
+  const bool digits = kKind == Mnist::kDigits;
+  const std::string name = digits ? "mnist" : "fashion-mnist";
+  const auto found = find_mnist(kKind);
+  TERN_CHECK(found, name, ": not found; set TERN_DATA to the folder that holds ", name, " or ",
+             digits ? "MNIST/raw" : "FashionMNIST/raw", ", with train-images-idx3-ubyte.gz and the other three files");
+  ImageSet set = read_checked_mnist(*found, kKind, options);
+  set.name = name;
+  return set;
+}
+
 }  // namespace
 
 Image ImageSet::image(int64_t row, const DecodeOptions& options) const {
@@ -129,7 +150,10 @@ std::string ImageSet::content_hash() const {
 
 const std::vector<NamedSet<ImageSet>>& named_image_sets() {
   static const std::vector<NamedSet<ImageSet>> sets = {
-      {"cifar10", "", load_cifar10, find_cifar10, "cifar-10-batches-bin"}, {"digits", " (embedded)", read_digits}};
+      {"cifar10", "", load_cifar10, find_cifar10, "cifar-10-batches-bin"},
+      {"digits", " (embedded)", read_digits},
+      {"mnist", "", load_mnist<Mnist::kDigits>, [] { return find_mnist(Mnist::kDigits); }, "mnist"},
+      {"fashion-mnist", "", load_mnist<Mnist::kFashion>, [] { return find_mnist(Mnist::kFashion); }, "fashion-mnist"}};
   return sets;
 }
 
@@ -141,6 +165,11 @@ ImageSet load_images(const std::string& source, const LoadOptions& options) {
              names_of(named_image_sets()), ", or a folder of train/LABEL/*.{png,jpg,jpeg}");
   if (is_cifar10(source))
     return with_known_labels(read_checked_cifar10(source, options), options.known_labels, LabelOrder::kByName);
+  if (is_mnist(source)) {
+    const bool fashion = lower_ascii(source).find("fashion") != source.npos;
+    return with_known_labels(read_checked_mnist(source, fashion ? Mnist::kFashion : Mnist::kDigits, options),
+                             options.known_labels, LabelOrder::kByName);
+  }
   return read_image_folder(source, options);
 }
 

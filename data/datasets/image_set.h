@@ -31,7 +31,9 @@ const std::vector<NamedSet<ImageSet>>& named_image_sets();
 ///   "cifar10"    CIFAR-10: see cifar10.h
 ///   "digits"     1,797 handwritten digits of 8 x 8 pixels, embedded in the library (data/assets/README.md); their
 ///                intensities 0..16 are scaled to 0..255 and repeated for red, green and blue
-///   a folder     of CIFAR-10's files (binary or Python pickles): as "cifar10". Otherwise train/LABEL/... and
+///   "mnist", "fashion-mnist"  see mnist.h; they are not fetched
+///   a folder     of CIFAR-10's files (binary or Python pickles): as "cifar10". Of MNIST's files: as "mnist", or as
+///                "fashion-mnist" where its path has the word fashion. Otherwise train/LABEL/... and
 ///                optionally test/LABEL, val/LABEL; or LABEL/...: .png, .jpg and .jpeg files (any letter case) at any
 ///                depth below LABEL; hidden files and folders are skipped
 /// A folder's label ids follow its names sorted by bytes (as torchvision's ImageFolder does, also for numbers). Rows

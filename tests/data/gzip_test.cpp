@@ -2,27 +2,11 @@
 
 #include "tern/data/datasets/gzip.h"
 
-#include <zlib.h>
-
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"
 
 namespace tern::data {
 namespace {
-
-std::string gzip(const std::string& bytes) {
-  z_stream stream{};
-  EXPECT_EQ(deflateInit2(&stream, Z_DEFAULT_COMPRESSION, Z_DEFLATED, 16 + MAX_WBITS, 8, Z_DEFAULT_STRATEGY), Z_OK);
-  std::string out(deflateBound(&stream, bytes.size()), ' ');
-  stream.next_in = const_cast<Bytef*>(reinterpret_cast<const Bytef*>(bytes.data()));
-  stream.avail_in = static_cast<uInt>(bytes.size());
-  stream.next_out = reinterpret_cast<Bytef*>(out.data());
-  stream.avail_out = static_cast<uInt>(out.size());
-  EXPECT_EQ(deflate(&stream, Z_FINISH), Z_STREAM_END);
-  out.resize(stream.total_out);
-  deflateEnd(&stream);
-  return out;
-}
 
 std::string gunzip_error(const std::string& bytes, int64_t max_size = 1 << 20) {
   return error_of([&] { gunzip(bytes, "input", max_size); });

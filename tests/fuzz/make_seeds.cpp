@@ -129,6 +129,17 @@ void texts() {
   write("token_cache", "raw", std::string("\0TERNTOK1", 9) + std::string(128, 'a') + payload);
 }
 
+void tables() {
+  const std::string header("\0\0\x08\x02\0\0\0\x02\0\0\0\x03", 12);
+  write("idx", "two-by-three", header + "abcdef");
+  write("idx", "three-dimensions", std::string("\0\0\x08\x03\0\0\0\x01\0\0\0\x01\0\0\0\x02", 16) + "ab");
+  write("tables", "csv", "\5a,y,b\n1,-2.5e-3,.5\n+7,1e-400,0\n");
+  write("tables", "non-finite", "\7a,y\nnan,-inf\n,1e39\n");
+  write("tables", "labels", "\1labels,text\nred; big,one\n,\"two\nlines\"\n");
+  write("tables", "columns", "\x08y\tsentence\n0\tone\n1\ttwo\n");
+  write("tables", "conll", "\2-DOCSTART- -X- O O\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\n. . O O\n");
+}
+
 void configurations() {
   write("config", "run", R"({"options": {"lr": 0.001, "data": "sentences"}, "version": "0.1.0"})");
   write(
@@ -177,6 +188,7 @@ int main(int argc, char** argv) {
   images();
   weights();
   texts();
+  tables();
   configurations();
   store();
   return 0;
