@@ -55,7 +55,9 @@ struct ImageLoader::State {
 Image ImageLoader::State::read(int64_t epoch, int32_t row) const {
   Image image;
   try {
-    image = set->image(row, options.decode);
+    image = options.cache && !set->in_memory()
+                ? options.cache->read(set->files[static_cast<size_t>(row)], options.decode)
+                : set->image(row, options.decode);
   } catch (const OutOfMemoryError&) {
     throw;
   } catch (const Error& error) {

@@ -10,6 +10,7 @@
 #include "tern/core/tensor.h"
 #include "tern/data/batch_loader.h"
 #include "tern/data/datasets/image_set.h"
+#include "tern/data/images/image_cache.h"
 #include "tern/data/samplers/item_key.h"
 
 namespace tern::data {
@@ -41,6 +42,8 @@ struct ImageLoaderOptions {
   /// logged once by name; its image in the batch is black with label -100.
   int64_t max_unreadable = 100;
   std::function<void(const std::string&)> log = {};  // called from several threads, one at a time
+  /// Keeps decoded images of files; may be shared among loaders.
+  std::shared_ptr<ImageCache> cache = {};
 };
 
 /// Yields the batches of a plan (BatchPlanOptions::batch_size). Batches depend only on data, plan, transform and seed,

@@ -14,6 +14,8 @@
 #include <utility>
 #include <vector>
 
+#include "tern/core/profiler/profiler.h"
+#include "tern/data/loader_profile.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {
@@ -192,6 +194,11 @@ class BatchStream {
 
     Slot take(int64_t step) {
       std::unique_lock lock(mutex);
+      std::optional<ProfileRange> range;
+      if (profiling()) {
+        const auto depth = std::count_if(slots.begin(), slots.end(), [](const Slot& slot) { return slot.ready(); });
+        range.emplace(kTakeRanges[std::min(static_cast<size_t>(depth), kTakeRanges.size() - 1)]);
+      }
       Slot& slot = slots[static_cast<size_t>(step) % slots.size()];
       ready.wait(lock, [&] { return slot.ready(); });
       Slot taken = std::exchange(slot, Slot());

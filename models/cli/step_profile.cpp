@@ -12,6 +12,7 @@
 #include "tern/core/memory/allocator.h"
 #include "tern/core/ops/roofline.h"
 #include "tern/core/profiler/device_profiler.h"
+#include "tern/data/loader_profile.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::cli {
@@ -83,10 +84,12 @@ void StepProfile::write(const ProfileReport& report) {
   const std::string steps = "steps " + std::to_string(first_) + " to " + std::to_string(last_) + " of " +
                             std::to_string(options_.total_steps) + ", " + name_of(options_.dtype) + " on " +
                             options_.device.str();
-  write_atomically(options_.table, steps + "\n" + report.table());
+  const std::string waits = data::data_waits(report).str();
+  write_atomically(options_.table, steps + "\n" + report.table() + (waits.empty() ? "" : "\n" + waits + "\n"));
   report.write_trace(options_.trace);
   std::istringstream shown(steps + ": " + report.table(kShownOps));
   for (std::string line; std::getline(shown, line);) options_.log(line);
+  if (!waits.empty()) options_.log(waits);
   options_.log("the whole table is in " + options_.table + ", the trace in " + options_.trace +
                " (open it in https://ui.perfetto.dev)");
 }

@@ -28,7 +28,8 @@ data::ImageLoader make_loader(const ImagePreprocessing& preprocessing, const std
                                    .seed = options.seed,
                                    .fixed_capacity = fixed,
                                    .workers = options.workers,
-                                   .log = options.log}};
+                                   .log = options.log,
+                                   .cache = options.cache}};
 }
 
 /// Logs each line only once: every validation makes a new loader, which would log unreadable files again.

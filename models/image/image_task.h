@@ -23,6 +23,7 @@ struct ImageTaskOptions {
   double label_smoothing = 0;
   std::function<void(const std::string&)> log = {};
   EvaluateOptions validation = {};
+  std::shared_ptr<data::ImageCache> cache = {};  // of decoded files, for training and validation
 };
 
 /// Loss and accuracy over the given rows, without augmentation. Unreadable rows are left out of both, and of

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <set>
+#include <thread>
 
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/loader_images.h"
@@ -196,6 +197,57 @@ TEST(ImageLoader, Errors) {
   const ImageLoader loader(digits, plan_of(3, {.batch_size = 2}));
   EXPECT_TRUE(fails([&] { loader.batch(0, 2); }, {"step 2 of 2"}));
   EXPECT_TRUE(fails([&] { loader.epoch(1); }, {"epoch"}));
+}
+
+TEST_F(ImageFolderTest, ACacheKeepsImagesWhileThereIsRoom) {
+  std::mt19937_64 random = fresh_random();
+  std::vector<std::string> paths;
+  std::vector<Image> expected;
+  for (int i = 0; i < 12; ++i) {
+    Image image(5, 7, 3);
+    for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(random());
+    paths.push_back(write("a/" + std::to_string(i) + ".png", encode_png(image)));
+    expected.push_back(std::move(image));
+  }
+  const auto entry = [&](size_t i) { return static_cast<int64_t>(256 + paths[i].size() + 105 + 10); };
+  ImageCache cache(5 * entry(0));
+  const auto read_all = [&] {
+    for (size_t i = 0; i < paths.size(); ++i) EXPECT_EQ(cache.read(paths[i]).pixels, expected[i].pixels) << i;
+  };
+  std::vector<std::jthread> readers;
+  for (int i = 0; i < 4; ++i) readers.emplace_back(read_all);
+  readers.clear();
+  EXPECT_EQ(cache.bytes(), 5 * entry(0));
+  const int64_t misses = cache.misses();
+  EXPECT_EQ(cache.hits() + misses, 48);
+  read_all();
+  EXPECT_EQ(cache.misses(), misses + 7);
+  int64_t kept = 0;
+  for (const std::string& path : paths) {
+    fs::remove(path);
+    kept += error_of([&] { cache.read(path); }) == "no error";
+    EXPECT_TRUE(fails([&] { cache.read(path, {.apply_orientation = false}); }, {"cannot open"}));  // other pixels
+  }
+  EXPECT_EQ(kept, 5);
+  EXPECT_TRUE(fails([] { ImageCache(-1); }, {"max_bytes", "-1"}));
+}
+
+TEST_F(ImageFolderTest, ALoaderReadsFromItsCache) {
+  for (int i = 0; i < 5; ++i) add("a/" + std::to_string(i) + ".png", static_cast<uint8_t>(40 * i));
+  const auto set = std::make_shared<const ImageSet>(load_images(source()));
+  const auto cache = std::make_shared<ImageCache>(1 << 20);
+  const BatchPlan plan(rows_below(5), {}, {.batch_size = 5, .seed = fresh_seed()}, 3);
+  // The transform must not change what is kept.
+  const auto inverted = [](Image image, const ItemKey&) {
+    for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(255 - pixel);
+    return image;
+  };
+  const ImageLoader plain(set, plan, {.transform = inverted}),
+      cached(set, plan, {.transform = inverted, .cache = cache});
+  for (int64_t epoch = 0; epoch < 3; ++epoch)
+    EXPECT_EQ(cached.batch(epoch, 0).images.to_vector<uint8_t>(), plain.batch(epoch, 0).images.to_vector<uint8_t>());
+  EXPECT_EQ(cache->misses(), 5);
+  EXPECT_EQ(cache->hits(), 10);
 }
 
 }  // namespace

@@ -3,7 +3,11 @@
 #include "tern/data/stream_loader.h"
 
 #include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <thread>
 
+#include "tern/core/profiler/profiler.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"
 
@@ -112,6 +116,62 @@ TEST(StreamLoader, AnErrorOfTheSourceEndsTheEpoch) {
   EXPECT_TRUE(fails(with({.rank = 2, .ranks = 2}), {"rank 2 of 2"}));
   EXPECT_TRUE(fails([] { StreamLoader(numbers(1)).epoch(-1); }, {"-1 and 0"}));
   EXPECT_TRUE(fails([] { StreamLoader(numbers(1), {.batch_size = 4}).epoch(0, INT64_MAX); }, {"too large"}));
+}
+
+TEST(DataWaits, AreWhatTheConsumerWaited) {
+  for (const bool slow : {false, true}) {
+    std::atomic<int64_t> made = 0, wanted = 0;
+    const auto make = [&](int64_t step) {
+      // Slow: a batch is made only after the consumer asked for it.
+      while (slow && wanted <= step) std::this_thread::sleep_for(std::chrono::microseconds(100));
+      if (slow) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      return ++made, step;
+    };
+    BatchStream<int64_t> stream(0, 20, make, {.workers = 1, .prefetch = 4});
+    Profiler profiler;
+    for (int64_t step = 0; step < 20; ++step) {
+      while (!slow && made < std::min<int64_t>(step + 4, 20)) std::this_thread::yield();
+      // The last of them is counted before it is stored.
+      if (!slow) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      ++wanted;
+      EXPECT_EQ(*stream.next(), step);
+    }
+    const ProfileReport report = profiler.stop();
+    const DataWaits waits = data_waits(report);
+    EXPECT_EQ(waits.batches, 20);
+    EXPECT_LE(waits.share, 1);
+    if (slow) {
+      EXPECT_GT(waits.waits, 0);  // all 20, unless this thread is interrupted
+      EXPECT_LT(waits.mean_ready, 1);
+    } else {
+      EXPECT_GT(waits.mean_ready, 2);
+    }
+    EXPECT_EQ(report.row(kTakeRanges[0]).calls, waits.waits);
+  }
+}
+
+TEST(DataWaits, AreSummedFromTheRanges) {
+  EXPECT_EQ(DataWaits().str(), "");
+  for (const int64_t wait_ns : {24000000, 26000000}) {
+    detail::ProfileThread thread{.id = 1, .name = "main", .records = {}};
+    int64_t now = 0;
+    for (const size_t depth : {0, 3, 1, 0, 2, 3, 3, 3}) {
+      const int64_t end = now + (depth == 0 ? wait_ns : 1000);
+      thread.records.push_back({.name = kTakeRanges[depth], .begin_ns = now, .end_ns = end, .kind = RangeKind::kPhase});
+      now = end + 1000;
+    }
+    const DataWaits waits = data_waits(ProfileReport({thread}, {}, false, {}, 0, 1000000000, 0));
+    const double seconds = 2e-9 * static_cast<double>(wait_ns);
+    EXPECT_EQ(waits.batches, 8);
+    EXPECT_EQ(waits.waits, 2);
+    EXPECT_NEAR(waits.seconds, seconds, 1e-12);
+    EXPECT_NEAR(waits.share, seconds, 1e-12);
+    EXPECT_DOUBLE_EQ(waits.mean_ready, 15 / 8.0);
+    const bool hint = wait_ns > 25000000;
+    EXPECT_TRUE(contains(waits.str(), {hint ? "waited 0.052 s for data (5.2 %" : "waited 0.048 s for data (4.8 %",
+                                       "for 2 of 8 batches; 1.9 batches"}));
+    EXPECT_EQ(waits.str().find("more workers") != std::string::npos, hint);
+  }
 }
 
 }  // namespace
