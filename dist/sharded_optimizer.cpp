@@ -50,6 +50,7 @@ ShardedOptimizer::Divided ShardedOptimizer::divide(const DataParallel& parallel,
 
 ShardedOptimizer::ShardedOptimizer(DataParallel& parallel, const Divided& divided, const optim::Algorithm& algorithm)
     : Optimizer(divided.groups, algorithm),
+      parallel_(parallel),
       group_(*parallel.group()),
       shards_(parallel.sharded()),
       parts_(divided.parts) {
@@ -58,6 +59,12 @@ ShardedOptimizer::ShardedOptimizer(DataParallel& parallel, const Divided& divide
   for (size_t p = 0; p < parts_.size(); ++p)
     if (parts_[p].bucket() >= 0) trained.push_back(static_cast<int32_t>(p));
   order_blocks(trained);
+}
+
+void ShardedOptimizer::add_param_group(const optim::ParameterGroup& group) {
+  const Divided divided = divide(parallel_, {group});
+  Optimizer::add_param_group(divided.groups.front());
+  parts_.insert(parts_.end(), divided.parts.begin(), divided.parts.end());
 }
 
 void ShardedOptimizer::order_blocks(const std::vector<int32_t>& parameters) {

@@ -40,6 +40,8 @@ class ShardedOptimizer final : public optim::Optimizer {
       : ShardedOptimizer(parallel, groups, optim::algorithm_of(options)) {}
 
   void zero_grad() override;
+  /// Called by all ranks. Throws Error as the constructor does.
+  void add_param_group(const optim::ParameterGroup& group) override;
   /// What the optimizer of whole parameters would give, on the CPU of rank 0; empty on the others. Called by all ranks.
   StateView state_dict() const override;
   /// Takes this rank's parts of what any number of ranks, or one process, has written. Each rank gives the whole state.
@@ -71,9 +73,10 @@ class ShardedOptimizer final : public optim::Optimizer {
   Tensor gather(const Part& part, const Tensor& local) const;
   const Part* find_part(const std::string& entry) const;
 
+  const DataParallel& parallel_;
   Communicator& group_;
   ShardedExchange* const shards_;  // null: nothing is divided
-  const std::vector<Part> parts_;
+  std::vector<Part> parts_;
   std::vector<Work> gathering_;
   // The norm's: of which parameters, this rank's blocks, all ranks', and their order.
   std::vector<int32_t> ordered_;

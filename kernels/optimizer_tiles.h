@@ -37,6 +37,14 @@ TERN_HD constexpr unsigned kept_states(unsigned cases) {
   else
     return ~(~0u << kStateCount<Rule>);
 }
+/// The value of state k before the first update.
+template <class Rule>
+constexpr double initial_state([[maybe_unused]] const Rule& rule, [[maybe_unused]] size_t k) {
+  if constexpr (requires { rule.initial(k); })
+    return rule.initial(k);
+  else
+    return 0;
+}
 
 namespace detail {
 

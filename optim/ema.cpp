@@ -26,8 +26,8 @@ EMA::EMA(const std::vector<NamedTensor>& parameters, const EmaOptions& options)
   for (const auto& [name, tensor] : parameters) {
     TERN_CHECK(tensor.defined(), "ema: parameter '", name, "' is an undefined tensor");
     TERN_CHECK(names.insert(name).second, "ema: the name '", name, "' is given twice, and averages are kept by name. ",
-               "Parameters of several models need distinct names: for (NamedTensor& p : parameters) p.name = "
-               "\"generator.\" + p.name");
+               "Parameters of several models need distinct names: optim::join_parameters({{\"generator\", "
+               "generator.parameters()}, ...})");
     TERN_CHECK(is_floating(tensor.dtype()) && tensor.is_contiguous() && tensor.device() == device, "ema: parameter '",
                name, "' must be a contiguous floating tensor on ", device, ", got ", tensor.describe());
     averages_.push_back(is_low_precision(tensor.dtype()) ? tensor.detach().to(float32) : tensor.detach().clone());

@@ -21,6 +21,10 @@ void check_fraction(const char* optimizer, const char* option, double value) {
   TERN_CHECK(value >= 0 && value < 1, optimizer, ": ", option, " must be in [0, 1), got ", value);
 }
 
+void check_share(const char* optimizer, const char* option, double value) {
+  TERN_CHECK(value >= 0 && value <= 1, optimizer, ": ", option, " must be in [0, 1], got ", value);
+}
+
 }  // namespace detail
 
 std::vector<ParameterGroup> no_decay_groups(const std::vector<NamedTensor>& parameters, double weight_decay) {
@@ -71,54 +75,103 @@ std::string StepResult::first_non_finite() const {
   return index < 0 ? "" : names_->at(static_cast<size_t>(parameters_.at(static_cast<size_t>(index))));
 }
 
+std::vector<NamedTensor> join_parameters(const std::vector<std::pair<std::string, std::vector<NamedTensor>>>& roots) {
+  std::vector<NamedTensor> joined;
+  for (const auto& [root, parameters] : roots)
+    for (const NamedTensor& parameter : parameters) joined.push_back({root + "." + parameter.name, parameter.tensor});
+  return joined;
+}
+
 Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, const Algorithm& algorithm) : algorithm_(algorithm) {
   const char* const name = algorithm.name;
   detail::check_not_negative(name, "lr", algorithm.lr);
   detail::check_not_negative(name, "weight_decay", algorithm.weight_decay);
   TERN_CHECK(!algorithm.kahan || !algorithm.master_weights, name,
              ": kahan replaces fp32 master copies; set master_weights = false");
-  for (const ParameterGroup& group : groups) add_group(group);
+  for (const ParameterGroup& group : groups) append_group(group);
   TERN_CHECK(!slots_.empty(), name, ": there are no parameters");
-
-  std::unordered_set<const tern::detail::TensorImpl*> tensors;
-  auto names = std::make_shared<std::vector<std::string>>();
-  std::unordered_set<std::string> unique_names;
   const Device device = slots_.front().weight.device();
-  for (const Slot& slot : slots_) {
-    TERN_CHECK(tensors.insert(slot.weight.impl()).second, name, ": parameter '", slot.name, "' is given twice");
-    TERN_CHECK(
-        unique_names.insert(slot.name).second, name, ": the name '", slot.name,
-        "' is given twice, for two different parameters, and state is kept by name. Parameters of several models "
-        "need distinct names: for (NamedTensor& p : parameters) p.name = \"generator.\" + p.name");
-    TERN_CHECK(slot.weight.device() == device, name, ": all parameters must be on one device, but '", slot.name,
-               "' is on ", slot.weight.device(), " and the first on ", device);
-    names->push_back(slot.name);
-  }
-  names_ = names;
   if (device.is_cuda()) norm_ticket_ = zeros({}, {.dtype = int32, .device = device});
-  if (!algorithm.capturable) return;
-  rates_ = empty({static_cast<int64_t>(groups_.size())}, {.dtype = float64, .device = device});
-  send_rates();
+  on_groups_changed();
 }
 
-void Optimizer::add_group(const ParameterGroup& group) {
-  const double lr = group.lr.value_or(algorithm_.lr), decay = group.weight_decay.value_or(algorithm_.weight_decay);
-  detail::check_not_negative(algorithm_.name, "a group's lr", lr);
-  detail::check_not_negative(algorithm_.name, "a group's weight_decay", decay);
+void Optimizer::check_kind(const Algorithm& algorithm) const {
+  TERN_CHECK(algorithm.rule.type() == algorithm_.rule.type() && std::string(algorithm.name) == algorithm_.name,
+             algorithm_.name, ": a group's algorithm must be of the same kind, got ", algorithm.name);
+  const auto check = [&](const char* option, bool value, bool expected) {
+    TERN_CHECK(value == expected, algorithm_.name, ": a group's ", option, " must be the optimizer's, ",
+               expected ? "true" : "false");
+  };
+  check("master_weights", algorithm.master_weights, algorithm_.master_weights);
+  check("kahan", algorithm.kahan, algorithm_.kahan);
+  check("capturable", algorithm.capturable, algorithm_.capturable);
+}
+
+std::vector<Optimizer::Slot> Optimizer::slots_of(const ParameterGroup& group) const {
+  const char* const optimizer = algorithm_.name;
+  std::unordered_set<const tern::detail::TensorImpl*> tensors;
+  std::unordered_set<std::string> names;
+  for (const Slot& slot : slots_) {
+    tensors.insert(slot.weight.impl());
+    names.insert(slot.name);
+  }
+  std::vector<Slot> added;
   for (const auto& [name, tensor] : group.parameters) {
-    TERN_CHECK(tensor.defined(), algorithm_.name, ": parameter '", name, "' is an undefined tensor");
-    TERN_CHECK(is_floating(tensor.dtype()) && tensor.is_leaf() && tensor.is_contiguous(), algorithm_.name,
-               ": parameter '", name, "' must be a contiguous floating leaf tensor, got ", tensor.describe());
-    TERN_CHECK(!algorithm_.kahan || tensor.dtype() == bfloat16, algorithm_.name,
+    TERN_CHECK(tensor.defined(), optimizer, ": parameter '", name, "' is an undefined tensor");
+    TERN_CHECK(is_floating(tensor.dtype()) && tensor.is_leaf() && tensor.is_contiguous(), optimizer, ": parameter '",
+               name, "' must be a contiguous floating leaf tensor, got ", tensor.describe());
+    TERN_CHECK(!algorithm_.kahan || tensor.dtype() == bfloat16, optimizer,
                ": kahan is for bfloat16 weights, but parameter '", name, "' is ", tensor.dtype(),
                "; use master_weights for 16-bit weights of other types");
+    TERN_CHECK(tensors.insert(tensor.impl()).second, optimizer, ": parameter '", name, "' is given twice");
+    TERN_CHECK(names.insert(name).second, optimizer, ": the name '", name,
+               "' is given twice, for two different parameters, and state is kept by name. Parameters of several "
+               "models need distinct names: optim::join_parameters({{\"generator\", generator.parameters()}, ...})");
+    const Device device = slots_.empty() ? group.parameters.front().tensor.device() : slots_.front().weight.device();
+    TERN_CHECK(tensor.device() == device, optimizer, ": all parameters must be on one device, but '", name, "' is on ",
+               tensor.device(), " and the first on ", device);
     Slot slot;
     slot.name = name;
     slot.weight = tensor;
     slot.group = static_cast<int32_t>(groups_.size());
-    slots_.push_back(slot);
+    added.push_back(slot);
   }
-  groups_.push_back({group.parameters, lr, lr, decay});
+  return added;
+}
+
+void Optimizer::append_group(const ParameterGroup& group) {
+  if (group.algorithm) check_kind(*group.algorithm);
+  const Algorithm& algorithm = group.algorithm ? *group.algorithm : algorithm_;
+  const double lr = group.lr.value_or(algorithm.lr), decay = group.weight_decay.value_or(algorithm.weight_decay);
+  detail::check_not_negative(algorithm_.name, "a group's lr", lr);
+  detail::check_not_negative(algorithm_.name, "a group's weight_decay", decay);
+  const std::vector<Slot> added = slots_of(group);
+  slots_.insert(slots_.end(), added.begin(), added.end());
+  groups_.push_back({.parameters = group.parameters,
+                     .base_lr = lr,
+                     .lr = lr,
+                     .weight_decay = decay,
+                     .momentum = algorithm.momentum,
+                     .rule = algorithm.rule,
+                     .states = algorithm.states});
+}
+
+void Optimizer::on_groups_changed() {
+  auto names = std::make_shared<std::vector<std::string>>();
+  for (const Slot& slot : slots_) names->push_back(slot.name);
+  names_ = names;
+  if (!algorithm_.capturable) return;
+  rates_ = empty({static_cast<int64_t>(groups_.size())}, {.dtype = float64, .device = slots_.front().weight.device()});
+  send_rates();
+}
+
+void Optimizer::add_param_group(const ParameterGroup& group) {
+  const bool started = std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.started(); });
+  TERN_CHECK(!algorithm_.capturable || !started, algorithm_.name,
+             ": with the option capturable, groups are added before the first step: a captured step would not update "
+             "them");
+  append_group(group);
+  on_groups_changed();
 }
 
 void Optimizer::set_lr(double lr) {
@@ -131,6 +184,27 @@ void Optimizer::set_lr_factor(double factor) {
   detail::check_not_negative(algorithm_.name, "the learning rate's factor", factor);
   for (GroupState& group : groups_) group.lr = group.base_lr * factor;
   send_rates();
+}
+
+void Optimizer::set_group_lr(const std::vector<double>& lr) {
+  TERN_CHECK(lr.size() == groups_.size(), algorithm_.name, ": there are ", groups_.size(), " groups, got ", lr.size(),
+             " learning rates");
+  for (const double rate : lr) detail::check_not_negative(algorithm_.name, "a group's lr", rate);
+  for (size_t g = 0; g < groups_.size(); ++g) groups_[g].lr = lr[g];
+  send_rates();
+}
+
+void Optimizer::set_group_momentum(const std::vector<double>& momentum) {
+  const char* const name = algorithm_.name;
+  TERN_CHECK(momentum.size() == groups_.size(), name, ": there are ", groups_.size(), " groups, got ", momentum.size(),
+             " momentums");
+  TERN_CHECK(!algorithm_.capturable, name, ": the momentum is part of a captured step; set capturable = false");
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    TERN_CHECK(groups_[g].momentum, name, " has neither momentum nor beta1");
+    TERN_CHECK(*groups_[g].momentum > 0, name, ": a momentum of 0 has no state; make group ", g, " with one > 0");
+    TERN_CHECK(momentum[g] > 0 && momentum[g] < 1, name, ": a group's momentum must be in (0, 1), got ", momentum[g]);
+  }
+  for (size_t g = 0; g < groups_.size(); ++g) groups_[g].momentum = momentum[g];
 }
 
 void Optimizer::send_rates() {
@@ -195,7 +269,8 @@ Optimizer::Slot Optimizer::completed(const Slot& slot) const {
   TensorOptions options = slot.weight.options();
   full.step = zeros({1}, {.dtype = int64, .device = options.device});
   if (is_low_precision(options.dtype)) options.dtype = float32;
-  for (size_t i = 0; i < algorithm_.states.size(); ++i) full.states.push_back(zeros(slot.weight.shape(), options));
+  for (const Algorithm::State& state : states_of(slot))
+    full.states.push_back(tern::full(slot.weight.shape(), state.initial, options));
   if (wants_master(slot.weight)) full.master = slot.weight.detach().to(float32);
   if (algorithm_.kahan) full.compensation = zeros(slot.weight.shape(), slot.weight.options());
   return full;
@@ -266,7 +341,7 @@ kernels::OptimizerTensor Optimizer::describe(const Slot& slot, const Tensor& gra
   kernels::OptimizerTensor tensor;
   tensor.weight = slot.weight.raw_data();
   tensor.gradient = gradient.raw_data();
-  for (size_t i = 0; i < slot.states.size(); ++i) tensor.states[algorithm_.states[i].index] = slot.states[i].raw_data();
+  for (size_t i = 0; i < slot.states.size(); ++i) tensor.states[states_of(slot)[i].index] = slot.states[i].raw_data();
   if (slot.master.defined()) tensor.master = slot.master.raw_data();
   if (slot.compensation.defined()) tensor.compensation = slot.compensation.raw_data();
   tensor.size = slot.weight.numel();
@@ -314,7 +389,7 @@ void Optimizer::run_updates(const Gradients& gradients, kernels::OptimizerStep s
 void Optimizer::append_state(const Slot& slot, StateView& state) const {
   state.push_back({"step." + slot.name, slot.step});
   for (size_t i = 0; i < slot.states.size(); ++i)
-    state.push_back({algorithm_.states[i].name + "." + slot.name, slot.states[i]});
+    state.push_back({states_of(slot)[i].name + "." + slot.name, slot.states[i]});
   if (slot.master.defined()) state.push_back({"master." + slot.name, slot.master});
   if (slot.compensation.defined()) state.push_back({"compensation." + slot.name, slot.compensation});
 }

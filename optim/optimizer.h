@@ -7,10 +7,12 @@
 //   const optim::StepResult result = optimizer.step({.max_norm = 1.0, .skip_non_finite = true});
 //   optimizer.zero_grad();
 
+#include <any>
 #include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tern/core/autograd/parameter.h"
@@ -19,15 +21,55 @@
 
 namespace tern::optim {
 
+struct GroupState;
+
+/// What an optimizer does with its parameters: algorithm_of() in optim/rule_optimizer.h makes one of an options struct.
+struct Algorithm {
+  const char* name = "";  // for messages; a literal
+  double lr = 0, weight_decay = 0;
+  bool master_weights = true;  // 16-bit weights are updated through fp32 copies, made at their first update
+  bool kahan = false;          // bf16 weights with a bf16 compensation each instead
+  bool capturable = false;     // learning rates on the device
+  struct State {
+    std::string name;
+    int index = 0;       // in kernels::OptimizerTensor::states
+    double initial = 0;  // its value before the first update
+  };
+  std::vector<State> states;            // of each parameter
+  std::any rule;                        // the rule's struct, for update
+  std::optional<double> momentum = {};  // its momentum or beta1, which schedules may cycle; none if it has neither
+  /// Calls the kernel. A tensor's `group` indexes the groups.
+  std::function<void(kernels::Stream stream, const std::vector<GroupState>& groups,
+                     const std::vector<kernels::OptimizerTensor>& tensors, const kernels::OptimizerStep& step)>
+      update;
+};
+
 /// Parameters that share hyper-parameters; what is not given is the optimizer's.
 struct ParameterGroup {
   std::vector<NamedTensor> parameters = {};
   std::optional<double> lr = {};
   std::optional<double> weight_decay = {};
+  /// All hyper-parameters at once: algorithm_of(AdamWOptions{.beta2 = 0.95}) in a group of an AdamW. The options
+  /// master_weights, kahan and capturable must be those of the optimizer. lr and weight_decay above take precedence.
+  std::optional<Algorithm> algorithm = {};
 };
 
 /// Two groups: matrices and larger with this weight decay, biases and norm weights (one dimension or none) without.
 std::vector<ParameterGroup> no_decay_groups(const std::vector<NamedTensor>& parameters, double weight_decay);
+/// The parameters of several modules for one optimizer, named "ROOT.NAME": join_parameters({{"generator",
+/// generator.parameters()}, {"critic", critic.parameters()}}).
+std::vector<NamedTensor> join_parameters(const std::vector<std::pair<std::string, std::vector<NamedTensor>>>& roots);
+
+/// The groups as they stand: names and rates to look at.
+struct GroupState {
+  std::vector<NamedTensor> parameters;
+  double base_lr = 0;  // what schedules scale
+  double lr = 0;
+  double weight_decay = 0;
+  std::optional<double> momentum = {};   // as Algorithm's
+  std::any rule = {};                    // as Algorithm's; the numbers above replace its own
+  std::vector<Algorithm::State> states;  // as Algorithm's
+};
 
 struct StepOptions {
   double max_norm = 0;  // > 0: gradients are scaled by min(1, max_norm / (norm + 1e-6)); infinity only measures
@@ -69,32 +111,6 @@ class StepResult {
   std::shared_ptr<const std::vector<std::string>> names_;
 };
 
-/// The groups as they stand: names and rates to look at.
-struct GroupState {
-  std::vector<NamedTensor> parameters;
-  double base_lr = 0;  // what schedules scale
-  double lr = 0;
-  double weight_decay = 0;
-};
-
-/// What an optimizer does with its parameters: algorithm_of() in optim/rule_optimizer.h makes one of an options struct.
-struct Algorithm {
-  const char* name = "";  // for messages; a literal
-  double lr = 0, weight_decay = 0;
-  bool master_weights = true;  // 16-bit weights are updated through fp32 copies, made at their first update
-  bool kahan = false;          // bf16 weights with a bf16 compensation each instead
-  bool capturable = false;     // learning rates on the device
-  struct State {
-    std::string name;
-    int index = 0;  // in kernels::OptimizerTensor::states
-  };
-  std::vector<State> states;  // of each parameter
-  /// Calls the kernel. A tensor's `group` indexes the groups.
-  std::function<void(kernels::Stream stream, const std::vector<GroupState>& groups,
-                     const std::vector<kernels::OptimizerTensor>& tensors, const kernels::OptimizerStep& step)>
-      update;
-};
-
 class Optimizer {
  public:
   /// Throws Error when there are no parameters, when one is given twice, is not a contiguous floating leaf or is on
@@ -119,6 +135,16 @@ class Optimizer {
   void set_lr(double lr);
   /// Every group's rate becomes its base rate times factor: for schedules.
   void set_lr_factor(double factor);
+  /// The rate of each group; the base rates stay. Throws Error unless there is one finite number >= 0 for each group.
+  void set_group_lr(const std::vector<double>& lr);
+  /// The momentum, or beta1, of each group. Throws Error unless there is a number in (0, 1) for each group, when a
+  /// group has none or was made with 0 (it may lack the state), and with the option capturable: it is part of a
+  /// captured step.
+  void set_group_momentum(const std::vector<double>& momentum);
+
+  /// One more group, whose parameters begin with no state. Throws Error like the constructor, then nothing has changed,
+  /// and with the option capturable after the first step, because a captured step would not update the group.
+  virtual void add_param_group(const ParameterGroup& group);
 
   /// For every parameter: "step.<name>" (int64, updates done) and what the algorithm keeps: "exp_avg.<name>", ...,
   /// "master.<name>", "compensation.<name>". The same names at any time; handles on live tensors, to be used before the
@@ -128,7 +154,7 @@ class Optimizer {
   virtual void load_state_dict(const StateView& state);
   /// Bytes of the state that there is now: master copies and compensation too, and zero before the first step.
   int64_t state_bytes() const;
-  /// Bytes of the state that a parameter like this one gets.
+  /// Bytes of the state that a parameter like this one gets in a group without an algorithm of its own.
   int64_t state_bytes_of(const Tensor& parameter) const;
 
  protected:
@@ -150,7 +176,7 @@ class Optimizer {
     std::string name;
     Tensor weight;
     int32_t group = 0;
-    std::vector<Tensor> states;  // as Algorithm::states; empty until the first gradient
+    std::vector<Tensor> states;  // as its group's; empty until the first gradient
     Tensor master;               // 16-bit weights with master_weights only
     Tensor compensation;         // with kahan only
     bool started() const { return step.defined(); }
@@ -164,10 +190,17 @@ class Optimizer {
     std::vector<int32_t> parameters;
   };
 
-  void add_group(const ParameterGroup& group);
+  void check_kind(const Algorithm& algorithm) const;
+  /// The parameters of a group to be appended, checked.
+  std::vector<Slot> slots_of(const ParameterGroup& group) const;
+  void append_group(const ParameterGroup& group);
+  void on_groups_changed();
   Gradients gradients() const;
   bool wants_master(const Tensor& weight) const;
-  /// The slot with zeros where it has no state yet.
+  const std::vector<Algorithm::State>& states_of(const Slot& slot) const {
+    return groups_[static_cast<size_t>(slot.group)].states;
+  }
+  /// The slot with the initial values where it has no state yet.
   Slot completed(const Slot& slot) const;
   void prepare(const std::vector<int32_t>& active);
   kernels::OptimizerTensor describe(const Slot& slot, const Tensor& gradient) const;
@@ -190,6 +223,8 @@ namespace detail {
 void check_not_negative(const char* optimizer, const char* option, double value);
 /// ... unless value is in [0, 1).
 void check_fraction(const char* optimizer, const char* option, double value);
+/// ... unless value is in [0, 1].
+void check_share(const char* optimizer, const char* option, double value);
 }  // namespace detail
 
 }  // namespace tern::optim

@@ -6,12 +6,26 @@
 #include "tern/optim/optimizer.h"
 
 namespace tern::optim {
+namespace detail {
+
+/// What a schedule of momentum changes in a rule; null if it has no such member.
+template <class Rule>
+double* momentum_of([[maybe_unused]] Rule& rule) {
+  if constexpr (requires { rule.momentum; })
+    return &rule.momentum;
+  else if constexpr (requires { rule.beta1; })
+    return &rule.beta1;
+  else
+    return nullptr;
+}
+
+}  // namespace detail
 
 /// What an optimizer with these options does. Throws Error on hyper-parameters out of range.
 template <class Options>
 Algorithm algorithm_of(const Options& options) {
-  const auto rule = options.rule();
-  using Rule = std::remove_const_t<decltype(rule)>;
+  auto rule = options.rule();
+  using Rule = decltype(rule);
   Algorithm algorithm;
   algorithm.name = Options::kName;
   algorithm.lr = options.lr;
@@ -21,13 +35,18 @@ Algorithm algorithm_of(const Options& options) {
   algorithm.capturable = options.capturable;
   const unsigned kept = kernels::kept_states<Rule>(kernels::cases_of(rule, 1));
   for (size_t k = 0; k < kernels::kStateCount<Rule>; ++k)
-    if ((kept >> k & 1) != 0) algorithm.states.push_back({Rule::state_names[k], static_cast<int>(k)});
-  algorithm.update = [rule](kernels::Stream stream, const std::vector<GroupState>& groups,
-                            const std::vector<kernels::OptimizerTensor>& tensors, const kernels::OptimizerStep& step) {
-    std::vector<Rule> rules(groups.size(), rule);
-    for (size_t g = 0; g < groups.size(); ++g) {
-      rules[g].lr = groups[g].lr;
-      rules[g].weight_decay = groups[g].weight_decay;
+    if ((kept >> k & 1) != 0)
+      algorithm.states.push_back({Rule::state_names[k], static_cast<int>(k), kernels::initial_state(rule, k)});
+  algorithm.rule = rule;
+  if (const double* momentum = detail::momentum_of(rule)) algorithm.momentum = *momentum;
+  algorithm.update = [](kernels::Stream stream, const std::vector<GroupState>& groups,
+                        const std::vector<kernels::OptimizerTensor>& tensors, const kernels::OptimizerStep& step) {
+    std::vector<Rule> rules;
+    for (const GroupState& group : groups) {
+      Rule& rule = rules.emplace_back(std::any_cast<const Rule&>(group.rule));
+      rule.lr = group.lr;
+      rule.weight_decay = group.weight_decay;
+      if (double* momentum = detail::momentum_of(rule)) *momentum = *group.momentum;
     }
     kernels::update_weights(stream, kernels::make_rules(rules.data()), tensors.data(),
                             static_cast<int64_t>(tensors.size()), step);
@@ -40,7 +59,7 @@ class RuleOptimizer final : public Optimizer {
  public:
   /// Throws Error on hyper-parameters out of range, and like Optimizer's constructor.
   RuleOptimizer(const std::vector<NamedTensor>& parameters, const Options& options = {})
-      : RuleOptimizer(std::vector<ParameterGroup>{{parameters, {}, {}}}, options) {}
+      : RuleOptimizer(std::vector<ParameterGroup>{{.parameters = parameters}}, options) {}
   RuleOptimizer(const std::vector<ParameterGroup>& groups, const Options& options = {})
       : Optimizer(groups, algorithm_of(options)) {}
 };

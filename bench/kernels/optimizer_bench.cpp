@@ -2,6 +2,8 @@
 
 #include "tern/kernels/optimizer.h"
 
+#include <bit>
+#include <string>
 #include <vector>
 
 #include "tern/bench/benchmark.h"
@@ -20,7 +22,8 @@ struct Parameters {
   Scratch step{sizeof(int64_t)};
   Buffer norm{float64, {sizeof(kernels::GradientNorm) / sizeof(double)}};  // compared like any result
 
-  Parameters(DType dtype, int states) {
+  /// states: those that the rule keeps, a bit each.
+  Parameters(DType dtype, unsigned states) {
     const int64_t n = tensor_size();
     const auto state = [&] { return memory.emplace_back(float32, Shape{n}, 2, 1e-3).data(); };
     for (int64_t t = 0; t < kTensors; ++t) {
@@ -29,9 +32,9 @@ struct Parameters {
       kernels::OptimizerTensor tensor;
       tensor.weight = weights.back().data();
       tensor.gradient = gradients.back().data();
-      if (states > 0) tensor.states[0] = state();
-      if (states > 1) {
-        tensor.states[1] = state();
+      for (unsigned k = 0; k < kernels::kMaxOptimizerStates; ++k) {
+        if ((states >> k & 1) == 0) continue;
+        tensor.states[k] = state();
         kernels::fill_uniform(stream(), {2, static_cast<uint64_t>(t)}, 0, 1e-6, memory.back().view());  // squares
       }
       if (dtype != float32) tensor.master = state();
@@ -60,27 +63,16 @@ Work work_of(int64_t bytes_per_element) {
   return {.bytes = static_cast<double>(kTensors * tensor_size() * bytes_per_element), .share_budget = 0.80};
 }
 
-void add_adamw(DType dtype) {
-  // Weight (and master), two states read and written, gradient read.
-  const int64_t bytes = 16 + 3 * size_of(dtype) + (dtype == float32 ? 0 : 8 - size_of(dtype));
-  add(name_of_row("adamw", dtype), work_of(bytes), [=]() -> Call {
-    const Parameters p(dtype, 2);
+/// Weight (and master) and states read and written, gradient read.
+template <class Rule>
+void add_rule(const std::string& name, const Rule& rule, DType dtype = float32) {
+  const unsigned states = kernels::kept_states<Rule>(kernels::cases_of(rule, 1));
+  const int64_t bytes = 8 * std::popcount(states) + 3 * size_of(dtype) + (dtype == float32 ? 0 : 8 - size_of(dtype));
+  add(name, work_of(bytes), [=]() -> Call {
+    const Parameters p(dtype, states);
     p.measure_norm();
-    return [=] {
-      const kernels::AdamRule rule{.weight_decay = 0.01};
-      kernels::update_weights(stream(), kernels::make_rules(&rule), p.tensors.data(), kTensors, p.options());
-    };
-  });
-}
-
-void add_sgd(double momentum) {
-  add(name_of_row("sgd", momentum == 0 ? "plain" : "momentum"), work_of(momentum == 0 ? 12 : 20), [=]() -> Call {
-    const Parameters p(float32, momentum == 0 ? 0 : 1);
-    p.measure_norm();
-    return [=] {
-      const kernels::SgdRule rule{.momentum = momentum, .weight_decay = 0.01};
-      kernels::update_weights(stream(), kernels::make_rules(&rule), p.tensors.data(), kTensors, p.options());
-    };
+    return
+        [=] { kernels::update_weights(stream(), kernels::make_rules(&rule), p.tensors.data(), kTensors, p.options()); };
   });
 }
 
@@ -105,10 +97,16 @@ void add_gradient_norm() {
 }
 
 const Rows rows([] {
-  add_adamw(float32);
-  add_adamw(bfloat16);
-  add_sgd(0.0);
-  add_sgd(0.9);
+  for (const DType dtype : {float32, bfloat16})
+    add_rule(name_of_row("adamw", dtype), kernels::AdamRule{.weight_decay = 0.01}, dtype);
+  add_rule(name_of_row("sgd", "plain"), kernels::SgdRule{.weight_decay = 0.01});
+  add_rule(name_of_row("sgd", "momentum"), kernels::SgdRule{.momentum = 0.9, .weight_decay = 0.01});
+  add_rule("nadam", kernels::NAdamRule{});
+  add_rule("radam", kernels::RAdamRule{});
+  add_rule("rmsprop", kernels::RMSpropRule{});
+  add_rule("adagrad", kernels::AdagradRule{});
+  add_rule("adadelta", kernels::AdadeltaRule{});
+  add_rule("lion", kernels::LionRule{.weight_decay = 0.01});
   add_scale_by_norm();
   add_gradient_norm();
 });

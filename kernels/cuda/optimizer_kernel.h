@@ -2,16 +2,16 @@
 // From a rule struct to CUDA kernels, for the built-in rules and for those of other projects. Such a rule declares one
 // more member and defines it in a file that nvcc compiles:
 //
-//   struct Lion {                                                     // lion.h
+//   struct Signum {                                                   // signum.h
 //     ...                                                             // as kernels/optimizer_rules.h says
 //     static tern::kernels::OptimizerFunction on_cuda;
 //   };
 //
-//   #include "tern/kernels/cuda/optimizer_kernel.h"                   // lion.cu
-//   void Lion::on_cuda(tern::kernels::Stream stream, const tern::kernels::OptimizerRules& rules,
-//                      const tern::kernels::OptimizerTensor* tensors, int64_t count,
-//                      const tern::kernels::OptimizerStep& step) {
-//     tern::kernels::cuda::update_by_rule<Lion>(stream, rules, tensors, count, step);
+//   #include "tern/kernels/cuda/optimizer_kernel.h"                   // signum.cu
+//   void Signum::on_cuda(tern::kernels::Stream stream, const tern::kernels::OptimizerRules& rules,
+//                        const tern::kernels::OptimizerTensor* tensors, int64_t count,
+//                        const tern::kernels::OptimizerStep& step) {
+//     tern::kernels::cuda::update_by_rule<Signum>(stream, rules, tensors, count, step);
 //   }
 //
 // One launch for each pair of weight and gradient dtypes does all tensors. The count of steps, the norm and the loss

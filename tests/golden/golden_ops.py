@@ -166,6 +166,28 @@ OPTIMIZERS = {
     "sgd_momentum": (torch.optim.SGD, {"lr": 1e-2, "momentum": 0.9, "dampening": 0.1, "weight_decay": 0.01}),
     "sgd_nesterov": (torch.optim.SGD, {"lr": 1e-2, "momentum": 0.9, "nesterov": True, "weight_decay": 0.01}),
     "sgd_maximize": (torch.optim.SGD, {"lr": 1e-2, "momentum": 0.5, "maximize": True}),
+    "nadam": (torch.optim.NAdam, {}),
+    "nadam_l2_maximize": (torch.optim.NAdam, {"lr": 1e-2, "betas": [0.8, 0.95], "weight_decay": 0.1,
+                                              "momentum_decay": 0.7, "maximize": True}),
+    "nadam_decoupled": (torch.optim.NAdam, {"lr": 1e-2, "eps": 1e-6, "weight_decay": 0.1,
+                                            "decoupled_weight_decay": True}),
+    "radam": (torch.optim.RAdam, {"lr": 1e-2}),
+    "radam_l2_maximize": (torch.optim.RAdam, {"lr": 1e-2, "betas": [0.8, 0.95], "eps": 1e-6, "weight_decay": 0.1,
+                                              "maximize": True}),
+    "radam_decoupled": (torch.optim.RAdam, {"lr": 1e-2, "betas": [0.9, 0.99], "weight_decay": 0.1,
+                                            "decoupled_weight_decay": True}),
+    "rmsprop": (torch.optim.RMSprop, {}),
+    "rmsprop_centered": (torch.optim.RMSprop, {"lr": 1e-3, "alpha": 0.9, "eps": 1e-6, "centered": True,
+                                               "maximize": True}),
+    "rmsprop_momentum": (torch.optim.RMSprop, {"lr": 1e-3, "momentum": 0.9, "weight_decay": 0.1}),
+    "rmsprop_all": (torch.optim.RMSprop, {"lr": 1e-3, "alpha": 0.95, "eps": 1e-6, "momentum": 0.5, "weight_decay": 0.1,
+                                          "centered": True}),
+    "adagrad": (torch.optim.Adagrad, {}),
+    "adagrad_all": (torch.optim.Adagrad, {"lr": 0.1, "lr_decay": 0.05, "eps": 1e-6, "weight_decay": 0.1,
+                                          "initial_accumulator_value": 0.3, "maximize": True}),
+    "adadelta": (torch.optim.Adadelta, {}),
+    "adadelta_all": (torch.optim.Adadelta, {"lr": 0.5, "rho": 0.8, "eps": 1e-4, "weight_decay": 0.1,
+                                            "maximize": True}),
 }
 
 
@@ -179,6 +201,7 @@ def optimizer_cases(steps=50, size=67, kept=(1, 2, 10, 50)):
     for name, (kind, options) in OPTIMIZERS.items():
         error = 0.0
         for dtype in (torch.float64, torch.float32):
+            torch.set_default_dtype(dtype)  # NAdam keeps the product of its factors in it
             parameter = torch.nn.Parameter(weight.to(dtype).clone())
             optimizer = kind([parameter], **options)
             for step in range(1, steps + 1):

@@ -1,5 +1,6 @@
 // Optimizer updates against PyTorch's formulas in long double.
 
+#include "tern/tests/kernels/contracts/optimizer_formulas.h"
 #include "tern/tests/kernels/user_rule.h"
 
 namespace tern::kernels {
@@ -12,21 +13,21 @@ INSTANTIATE_TEST_SUITE_P(, Optimizer, testing::ValuesIn(all_targets()), name_of_
 /// Learning rates of the groups, or from device memory.
 template <class Rule>
 void check_rule(const std::vector<Rule>& rules, void (*reference)(Parameter&, const Rule&, int64_t, double),
-                Order order, bool rates_from_memory, std::mt19937_64& random) {
+                Order order, bool rates_from_memory, std::mt19937_64& random, int cpu_steps = 50, int64_t done = 0) {
   std::vector<Rule> groups = rules;
   std::vector<double> rates;
   for (Rule& group : groups) rates.push_back(rates_from_memory ? std::exchange(group.lr, 99) : group.lr);
   Model model(static_cast<int32_t>(rules.size()), random, false, order);
   const std::vector<std::vector<double>> before = model.weights();
-  const int steps = target().is_cpu() ? 50 : 3, clipped = target().is_cpu() ? 3 : 2;
-  int64_t count = 0;
+  const int steps = target().is_cpu() ? cpu_steps : 3, clipped = target().is_cpu() ? 3 : 2;
+  int64_t count = done;
   for (int step = 1; step <= steps; ++step) {
     model.draw_gradients(random);
     const GradientNorm norm{64.0 * 64.0 * 4.0, 0, -1};  // norm 128 as stored, 16 unscaled
     const float inverse = 0.125f;
     const bool clips = step % clipped == 0;
     const double factor = clips ? 0.125 * std::min(1.0, 4 / (16 + 1e-6)) : 1;
-    for (Parameter* p : model.all()) reference(*p, rules[p->group], step, factor);
+    for (Parameter* p : model.all()) reference(*p, rules[p->group], done + step, factor);
     update(make_rules(groups.data()), model.all(),
            {.step = &count,
             .norm = clips ? &norm : nullptr,
@@ -35,7 +36,7 @@ void check_rule(const std::vector<Rule>& rules, void (*reference)(Parameter&, co
             .lr = rates_from_memory ? rates.data() : nullptr});
     ASSERT_NO_FATAL_FAILURE(model.compare()) << "step " << step;
   }
-  EXPECT_EQ(count, steps);
+  EXPECT_EQ(count, done + steps);
   if (steps == 50) expect_plain_weights_moved(model, before);
 }
 
@@ -50,6 +51,24 @@ TEST_P(Optimizer, SgdAgainstDouble) {
   for_each_run([&] {
     check_rule(kSgdGroups, reference_sgd, Order::kMisaligned, true, random);
     check_rule(kSgdGroups, reference_sgd, Order::kContiguous, false, random);
+  });
+}
+
+/// RAdam has a denominator from the sixth update on.
+TEST_P(Optimizer, OthersAgainstTheirFormulas) {
+  for_each_run([&] {
+    bool from_memory = random() % 2 == 0;
+    const auto check = [&]<class Rule>(const std::vector<Rule>& groups) {
+      check_rule(groups, reference_of<Rule>, random() % 2 ? Order::kMisaligned : Order::kContiguous, from_memory,
+                 random, 5, static_cast<int64_t>(random() % 8));
+      from_memory = !from_memory;
+    };
+    check(kNAdamGroups);
+    check(kRAdamGroups);
+    check(kRMSpropGroups);
+    check(kAdagradGroups);
+    check(kAdadeltaGroups);
+    check(kLionGroups);
   });
 }
 
@@ -265,9 +284,9 @@ INSTANTIATE_TEST_SUITE_P(, OptimizerOnCpu, testing::ValuesIn(cpu_targets()), nam
 
 /// On CUDA it needs a kernel: tests/simt/optimizer_kernel_test.cpp.
 TEST_P(OptimizerOnCpu, ARuleFromOutside) {
-  static_assert(index_in<RmspropRule>(BuiltinRules()) == -1);
+  static_assert(index_in<RmspropTfRule>(BuiltinRules()) == -1);
   check_user_rule(Order::kMisaligned, random,
-                  [](const std::vector<Parameter*>& all, const std::vector<RmspropRule>& groups, int64_t& count) {
+                  [](const std::vector<Parameter*>& all, const std::vector<RmspropTfRule>& groups, int64_t& count) {
                     update(make_rules(groups.data()), all, {.step = &count});
                   });
 }

@@ -2,19 +2,19 @@
 // An optimizer that is not in the library, and one update of it written out.
 
 #include "tern/tests/kernels/contracts/optimizer.h"
-#include "tern/tests/kernels/rmsprop_rule.h"
+#include "tern/tests/kernels/rmsprop_tf_rule.h"
 
 namespace tern::kernels {
 
-inline const std::vector<RmspropRule> kUserGroups = {
+inline const std::vector<RmspropTfRule> kUserGroups = {
     {},
-    {.lr = 3e-3, .alpha = 0.9, .momentum = 0.8},
+    {.lr = 3e-3, .alpha = 0.99, .momentum = 0.8},
     {.alpha = 0.95, .eps = 1e-4, .centered = true},
     {.weight_decay = 0.1, .momentum = 0.5, .centered = true, .maximize = true}};
 
 /// Weight and states after an update, computed in F.
 template <class F>
-std::array<F, 4> user_update(const RmspropRule& rule, F w, F gradient, F square, F average, F buffer) {
+std::array<F, 4> user_update(const RmspropTfRule& rule, F w, F gradient, F square, F average, F buffer) {
   F g = rule.maximize ? -gradient : gradient;
   if (rule.weight_decay != 0) g = g + F(rule.weight_decay) * w;
   const F one_minus = F(1 - rule.alpha);
@@ -24,10 +24,10 @@ std::array<F, 4> user_update(const RmspropRule& rule, F w, F gradient, F square,
     average = average + one_minus * (g - average);
     under_root = square - average * average;
   }
-  const F quotient = g / (std::sqrt(under_root) + F(rule.eps));
-  if (rule.momentum == 0) return {w - F(rule.lr) * quotient, square, average, buffer};
+  const F quotient = F(rule.lr) * g / std::sqrt(under_root + F(rule.eps));
+  if (rule.momentum == 0) return {w - quotient, square, average, buffer};
   buffer = F(rule.momentum) * buffer + quotient;
-  return {w - F(rule.lr) * buffer, square, average, buffer};
+  return {w - buffer, square, average, buffer};
 }
 
 /// Three updates of parameters of several dtypes by all groups. The loops are compiled in the test's own file, like

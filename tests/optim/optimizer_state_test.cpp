@@ -90,7 +90,7 @@ TEST(OptimizerState, StateNamesDoNotDependOnTime) {
   const optim::SGD plain({{"a", a}}), momentum({{"a", a}}, {.momentum = 0.9});
   EXPECT_EQ(plain.state_dict().size(), 1u);
   EXPECT_EQ(momentum.state_dict()[1].name, "momentum_buffer.a");
-  Rmsprop other({{"b", b}}, {.momentum = 0.9});  // not centered: the first and the third state
+  RmspropTf other({{"b", b}}, {.momentum = 0.9});  // not centered: the first and the third state
   run(other, b, 0, 1);
   EXPECT_EQ(names_of(other.state_dict()),
             (std::vector<std::string>{"step.b", "square_avg.b", "momentum_buffer.b", "master.b"}));

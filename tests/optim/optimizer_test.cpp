@@ -46,8 +46,16 @@ TEST(Optimizer, BadHyperParametersThrow) {
   expect_error([&] { optim::Adam(p, {.lr = nan}); }, {"adam", "lr", "nan"});
   expect_error([&] { optim::AdamW(p, {.beta1 = 1}); }, {"beta1", "[0, 1)"});
   expect_error([&] { optim::SGD(p, {.nesterov = true}); }, {"nesterov", "momentum"});
-  expect_error([&] { Rmsprop(p, {.alpha = 1}); }, {"rmsprop: alpha must be in [0, 1), got 1"});
-  expect_error([&] { Rmsprop(p, {.lr = -1}); }, {"rmsprop: lr must be"});
+  expect_error([&] { RmspropTf(p, {.alpha = 1}); }, {"rmsprop_tf: alpha must be in [0, 1), got 1"});
+  expect_error([&] { RmspropTf(p, {.lr = -1}); }, {"rmsprop_tf: lr must be"});
+  expect_error([&] { optim::NAdam(p, {.momentum_decay = -1}); }, {"nadam: momentum_decay must be", "-1"});
+  expect_error([&] { optim::RAdam(p, {.beta2 = 1}); }, {"radam: beta2 must be in [0, 1), got 1"});
+  expect_error([&] { optim::RMSprop(p, {.alpha = 1.5}); }, {"rmsprop: alpha must be in [0, 1], got 1.5"});
+  expect_error([&] { optim::RMSprop(p, {.momentum = nan}); }, {"rmsprop: momentum must be"});
+  expect_error([&] { optim::Adagrad(p, {.lr_decay = nan}); }, {"adagrad: lr_decay must be"});
+  expect_error([&] { optim::Adagrad(p, {.initial_accumulator_value = inf}); }, {"initial_accumulator_value"});
+  expect_error([&] { optim::Adadelta(p, {.rho = nan}); }, {"adadelta: rho must be in [0, 1], got nan"});
+  expect_error([&] { optim::Lion(p, {.beta1 = -0.1}); }, {"lion: beta1 must be in [0, 1)"});
   EXPECT_THROW(optim::AdamW(p, {.lr = inf}), Error);
   EXPECT_THROW(optim::AdamW(p, {.beta2 = -0.1}), Error);
   EXPECT_THROW(optim::AdamW(p, {.beta2 = nan}), Error);
@@ -72,7 +80,7 @@ TEST(Optimizer, BadParametersThrow) {
   expect_error([&] { optim::AdamW(std::vector<NamedTensor>{}); }, {"no parameters"});
   expect_error([&] { optim::AdamW({{"a", w}, {"b", w}}); }, {"'b'", "twice"});
   expect_error([&] { optim::AdamW{one_name}; },
-               {"'a'", "twice", "two different parameters", "several models", "p.name = "});
+               {"'a'", "twice", "two different parameters", "several models", "join_parameters"});
   expect_error([&] { optim::EMA{one_name}; }, {"'a'", "twice", "several models"});
   expect_error([&] { optim::SGD{one_tensor}; }, {"'c'", "twice"});
   expect_error([&] { optim::AdamW({{"u", Tensor()}}); }, {"'u'", "undefined"});
@@ -80,6 +88,98 @@ TEST(Optimizer, BadParametersThrow) {
   expect_error([&] { optim::AdamW({{"n", w * 2.0}}); }, {"'n'", "leaf"});
   expect_error([&] { optim::AdamW({{"t", ones({2, 3}).t()}}); }, {"'t'", "contiguous"});
   EXPECT_THROW(optim::AdamW(Groups{{.parameters = {{"a", w}}, .lr = -1.0}}), Error);
+  const auto names = names_of(optim::join_parameters({{"one", one_name}, {"two", {{"a", w}}}}));
+  EXPECT_EQ(names, (std::vector<std::string>{"one.a", "one.a", "two.a"}));
+  const auto with = [&](const optim::Algorithm& algorithm) {
+    optim::AdamW(Groups{{.parameters = {{"a", w}}, .algorithm = algorithm}});
+  };
+  expect_error([&] { with(optim::algorithm_of(optim::AdamOptions{})); }, {"adamw", "same kind", "adam"});
+  expect_error([&] { with(optim::algorithm_of(optim::SGDOptions{})); }, {"adamw", "same kind", "sgd"});
+  expect_error([&] { with(optim::algorithm_of(optim::AdamWOptions{.capturable = true})); }, {"capturable", "false"});
+}
+
+/// A parameter's steps with a group's own hyper-parameters, there from the start or added later, are those of an
+/// optimizer for it alone: the same bits, the same state.
+TEST(Optimizer, AGroupMayHaveItsOwnAlgorithm) {
+  const auto find_case = [](const std::string& name) {
+    for (const Case& c : cases())
+      if (c.name == name) return c;
+    throw std::out_of_range(name);
+  };
+  for (const auto& [first, second] : {std::pair("adamw", "adamw_amsgrad_maximize"),
+                                      {"sgd", "sgd_nesterov"},
+                                      {"sgd_momentum", "sgd"},
+                                      {"rmsprop", "rmsprop_all"},
+                                      {"adagrad", "adagrad_all"},
+                                      {"rmsprop_tf_centered", "rmsprop_tf_momentum"}})
+    for (const bool later : {false, true}) {
+      SCOPED_TRACE(testing::Message() << first << " " << second << " " << later);
+      const Case one = find_case(first), two = find_case(second);
+      const Tensor starts[] = {fresh_normal({19}, 1), fresh_normal({4, 5}, 2)};
+      Tensor together[] = {leaf(starts[0]), leaf(starts[1])}, alone[] = {leaf(starts[0]), leaf(starts[1])};
+      std::vector<optim::ParameterGroup> groups = {{.parameters = {{"a", together[0]}}}};
+      const optim::ParameterGroup other = {.parameters = {{"b", together[1]}}, .algorithm = two.algorithm};
+      if (!later) groups.push_back(other);
+      optim::Optimizer both(groups, one.algorithm), a = one.of({{"a", alone[0]}}), b = two.of({{"b", alone[1]}});
+      for (uint64_t step = 0; step < 5; ++step) {
+        for (size_t p = 0; p < 2; ++p)
+          for (Tensor* weight : {&together[p], &alone[p]}) weight->set_grad(fresh_normal(starts[p].shape(), 9 + step));
+        if (later && step == 2) both.add_param_group(other);
+        both.step();
+        a.step();
+        if (!later || step >= 2) b.step();
+      }
+      for (size_t p = 0; p < 2; ++p) EXPECT_EQ(together[p].to_vector<float>(), alone[p].to_vector<float>()) << p;
+      StateView expected = a.state_dict();
+      for (const NamedTensor& entry : b.state_dict()) expected.push_back(entry);
+      EXPECT_EQ(names_of(both.state_dict()), names_of(expected));
+      EXPECT_EQ(values_of(both.state_dict()), values_of(expected));
+      EXPECT_EQ(both.state_bytes(), a.state_bytes() + b.state_bytes());
+    }
+}
+
+TEST(Optimizer, GroupsThatCannotBeAddedChangeNothing) {
+  Tensor a = leaf(ones({2})), b = leaf(ones({3}));
+  optim::SGD optimizer({{"a", a}}, {.lr = 1});
+  expect_error([&] { optimizer.add_param_group({.parameters = {{"b", b}, {"c", a}}}); }, {"sgd", "'c'", "twice"});
+  expect_error([&] { optimizer.add_param_group({.parameters = {{"a", b}}}); }, {"name 'a'", "twice"});
+  expect_error([&] { optimizer.add_param_group({.parameters = {{"b", b}}, .lr = -1.0}); }, {"lr"});
+  EXPECT_EQ(optimizer.param_groups().size(), 1u);
+  EXPECT_EQ(optimizer.state_dict().size(), 1u);
+  optim::SGD captured({{"a", a}}, {.lr = 1, .capturable = true});
+  captured.add_param_group({.parameters = {{"b", b}}, .lr = 0.5});
+  for (Tensor* t : {&a, &b}) t->set_grad(ones(t->shape()));
+  captured.step();
+  EXPECT_EQ(a.to_vector<float>()[1], 0);
+  EXPECT_EQ(b.to_vector<float>()[2], 0.5);  // the new group's rate is on the device too
+  expect_error([&] { captured.add_param_group({.parameters = {{"c", leaf(ones({1}))}}}); }, {"capturable", "first"});
+}
+
+TEST(Optimizer, RatesAndMomentumOfEachGroup) {
+  Tensor a = leaf(zeros({1})), b = leaf(zeros({1}));
+  const std::vector<optim::ParameterGroup> groups = {{.parameters = {{"a", a}}}, {.parameters = {{"b", b}}, .lr = 4.0}};
+  optim::SGD optimizer(groups, {.lr = 1, .momentum = 0.5});
+  const auto step = [&] {
+    for (Tensor* t : {&a, &b}) t->set_grad(ones({1}));
+    optimizer.step();
+  };
+  step();  // -1, -4
+  optimizer.set_group_lr({2, 8});
+  optimizer.set_group_momentum({0.75, 0.25});
+  step();  // - 2 * (0.75 + 1), - 8 * (0.25 + 1)
+  EXPECT_EQ(a.item<double>(), -4.5);
+  EXPECT_EQ(b.item<double>(), -14);
+  EXPECT_EQ(optimizer.param_groups()[1].base_lr, 4);
+  EXPECT_EQ(optimizer.param_groups()[1].momentum, 0.25);
+  expect_error([&] { optimizer.set_group_lr({1}); }, {"2 groups", "got 1"});
+  expect_error([&] { optimizer.set_group_lr({1, NAN}); }, {"lr", "nan"});
+  expect_error([&] { optimizer.set_group_momentum({0.5, 1}); }, {"(0, 1)", "got 1"});
+  expect_error([&] { optimizer.set_group_momentum({0.5}); }, {"2 groups"});
+  const StateView one = {{"a", a}};
+  expect_error([&] { optim::SGD(one).set_group_momentum({0.5}); }, {"sgd", "no state"});
+  expect_error([&] { optim::Adagrad(one).set_group_momentum({0.5}); }, {"adagrad has neither"});
+  expect_error([&] { optim::Adam(one, {.capturable = true}).set_group_momentum({0.5}); }, {"captured"});
+  EXPECT_EQ(*optim::NAdam(one).param_groups()[0].momentum, 0.9);
 }
 
 TEST(Optimizer, GroupsHaveDifferentRates) {
@@ -166,16 +266,16 @@ TEST(Optimizer, OneThatIsNotTheLibrarysStepsAsItsFormula) {
     for (const double momentum : {0.0, 0.7}) {
       SCOPED_TRACE(testing::Message() << centered << " " << momentum);
       // With this eps a step is a smooth function of the gradient.
-      const RmspropOptions options{
+      const RmspropTfOptions options{
           .eps = 0.1, .weight_decay = 0.02, .momentum = momentum, .centered = centered, .maximize = centered};
       const double alpha = options.alpha, decays[] = {0.3, options.weight_decay}, rates[] = {options.lr, 0.2};
       const Tensor starts[] = {fresh_normal({37}, 0, float64), fresh_normal({3, 5}, 1, float64)};
       Tensor weights[] = {leaf(starts[0]), leaf(starts[1])}, expected[] = {starts[0], starts[1]};
-      Tensor square[] = {zeros_like(starts[0]), zeros_like(starts[1])}, average[] = {square[0], square[1]},
-             buffer[] = {square[0], square[1]};
-      Rmsprop optimizer({{.parameters = {{"a", weights[0]}}, .weight_decay = decays[0]},
-                         {.parameters = {{"b", weights[1]}}, .lr = rates[1]}},
-                        options);
+      Tensor square[] = {zeros_like(starts[0]) + 1, zeros_like(starts[1]) + 1},
+             average[] = {zeros_like(starts[0]), zeros_like(starts[1])}, buffer[] = {average[0], average[1]};
+      RmspropTf optimizer({{.parameters = {{"a", weights[0]}}, .weight_decay = decays[0]},
+                           {.parameters = {{"b", weights[1]}}, .lr = rates[1]}},
+                          options);
       for (uint64_t step = 0; step < 10; ++step) {
         const double factor = 1 / (1.0 + static_cast<double>(step));
         optimizer.set_lr_factor(factor);
@@ -186,8 +286,8 @@ TEST(Optimizer, OneThatIsNotTheLibrarysStepsAsItsFormula) {
           square[p] = square[p] * alpha + g * g * (1 - alpha);
           average[p] = average[p] * alpha + g * (1 - alpha);
           const Tensor spread = centered ? square[p] - average[p] * average[p] : square[p];
-          buffer[p] = buffer[p] * momentum + g / (sqrt(spread) + options.eps);
-          expected[p] = expected[p] - buffer[p] * (rates[p] * factor);
+          buffer[p] = buffer[p] * momentum + g / sqrt(spread + options.eps) * (rates[p] * factor);
+          expected[p] = expected[p] - buffer[p];
         }
         optimizer.step();
       }

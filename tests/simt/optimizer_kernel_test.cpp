@@ -14,7 +14,7 @@ GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(UserRule);
 
 void run(bool with_kernels, const std::vector<Parameter*>& all, int64_t& count) {
   OptimizerRules rules = make_rules(kUserGroups.data());
-  rules.on_cuda = with_kernels ? &cuda::update_by_rule<RmspropRule> : nullptr;
+  rules.on_cuda = with_kernels ? &cuda::update_by_rule<RmspropTfRule> : nullptr;
   update(rules, all, {.step = &count});
 }
 
@@ -22,7 +22,7 @@ TEST_P(UserRule, HasTheBitsOfItsDefinition) {
   for_each_run([&] {
     for (const Order order : {Order::kMisaligned, Order::kContiguous})
       check_user_rule(order, random,
-                      [](const std::vector<Parameter*>& all, const std::vector<RmspropRule>&, int64_t& count) {
+                      [](const std::vector<Parameter*>& all, const std::vector<RmspropTfRule>&, int64_t& count) {
                         run(true, all, count);
                       });
   });

@@ -10,7 +10,7 @@
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/dist/mpi/world_test.h"
-#include "tern/tests/optim/rmsprop.h"
+#include "tern/tests/optim/rmsprop_tf.h"
 
 namespace tern::dist {
 namespace {
@@ -57,6 +57,7 @@ struct Setting {
   double init_scale = 0;  // > 0: with a scaler
   int64_t accumulate = 1;
   bool kahan = false, amsgrad = false, find_unused = false, unscale = false;
+  bool later_group = false;  // parameters without weight decay are a group that is added after construction
   DType reduce_dtype = float32;
 };
 
@@ -79,10 +80,12 @@ class Training {
                    .reduce_dtype = setting.reduce_dtype,
                    .find_unused = setting.find_unused,
                    .shard = shard}),
-        optimizer_(parallel_, optim::no_decay_groups(net_.parameters(), 0.1), algorithm_of(setting)),
+        optimizer_(parallel_, first_groups(), algorithm_of(setting)),
         scaler_({.enabled = setting.init_scale > 0,
                  .init_scale = std::max(setting.init_scale, 1.0),
-                 .growth_interval = 3}) {}
+                 .growth_interval = 3}) {
+    if (setting.later_group) optimizer_.add_param_group(optim::no_decay_groups(net_.parameters(), 0.1)[1]);
+  }
 
   void steps(uint64_t test, int64_t begin, int64_t end) {
     for (int64_t step = begin; step < end; ++step) {
@@ -119,13 +122,18 @@ class Training {
   const std::string& first_non_finite() const { return bad_; }
 
  private:
+  std::vector<optim::ParameterGroup> first_groups() const {
+    std::vector<optim::ParameterGroup> groups = optim::no_decay_groups(net_.parameters(), 0.1);
+    if (setting_.later_group) groups.pop_back();
+    return groups;
+  }
   static optim::Algorithm algorithm_of(const Setting& setting) {
     const bool master = !setting.kahan;
     if (setting.optimizer == "sgd")
       return optim::algorithm_of(
           optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .master_weights = master, .kahan = setting.kahan});
-    if (setting.optimizer == "rmsprop")
-      return optim::algorithm_of(test::RmspropOptions{.momentum = 0.8, .centered = true});
+    if (setting.optimizer == "rmsprop_tf")
+      return optim::algorithm_of(test::RmspropTfOptions{.momentum = 0.8, .centered = true});
     if (setting.optimizer == "adam")
       return optim::algorithm_of(optim::AdamOptions{.lr = 0.01, .amsgrad = setting.amsgrad, .master_weights = master});
     return optim::algorithm_of(optim::AdamWOptions{.lr = 0.01, .master_weights = master, .kahan = setting.kahan});
@@ -186,7 +194,8 @@ TEST(ShardedOptimizer, AdamWAsUnsharded) {
 TEST(ShardedOptimizer, OtherOptimizersAsUnsharded) {
   expect_as_unsharded(4, {.optimizer = "sgd", .bucket_bytes = 20'000}, 25, "sgd");
   expect_as_unsharded(5, {.optimizer = "adam", .bucket_bytes = 50'000, .amsgrad = true}, 10, "amsgrad");
-  expect_as_unsharded(17, {.optimizer = "rmsprop", .bucket_bytes = 20'000}, 10, "an optimizer from outside");
+  expect_as_unsharded(18, {.bucket_bytes = 20'000, .later_group = true}, 10, "a group that is added later");
+  expect_as_unsharded(17, {.optimizer = "rmsprop_tf", .bucket_bytes = 20'000}, 10, "an optimizer from outside");
   expect_as_unsharded(6, {.max_norm = std::numeric_limits<double>::infinity()}, 10, "no clipping");
 }
 

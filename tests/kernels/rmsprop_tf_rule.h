@@ -1,15 +1,16 @@
 #pragma once
-// A rule from outside the project: RMSprop with PyTorch's formulas (torch.optim.RMSprop; Tieleman & Hinton, 2012).
+// A rule from outside the project: RMSprop as TensorFlow computes it (timm.optim.RMSpropTF). The mean square starts at
+// 1, eps is inside the square root, and the learning rate is part of what the momentum keeps.
 
 #include "tern/kernels/optimizer_rules.h"
 
 namespace tern::kernels {
 
 /// With momentum and not centered it keeps the first state and the third.
-struct RmspropRule {
+struct RmspropTfRule {
   static constexpr std::array state_names = {"square_avg", "grad_avg", "momentum_buffer"};
 
-  double lr = 1e-2, alpha = 0.99, eps = 1e-8, weight_decay = 0, momentum = 0;
+  double lr = 1e-2, alpha = 0.9, eps = 1e-10, weight_decay = 0, momentum = 0;
   bool centered = false, maximize = false;
 
   static constexpr unsigned kDecay = 1, kCentered = 2, kMomentum = 4, kCaseCount = 8;
@@ -19,6 +20,8 @@ struct RmspropRule {
   TERN_HD static constexpr unsigned states(unsigned cases) {
     return 1 | ((cases & kCentered) != 0 ? 2 : 0) | ((cases & kMomentum) != 0 ? 4 : 0);
   }
+
+  static constexpr double initial(size_t k) { return k == 0 ? 1 : 0; }
 
   template <class F>
   struct Step {
@@ -39,9 +42,9 @@ struct RmspropRule {
       average += s.rest * (gradient - average);
       spread -= average * average;
     }
-    F change = gradient / (math::sqrt(spread) + s.eps);
+    F change = s.rate * gradient / math::sqrt(spread + s.eps);
     if (is(kMomentum)) change = buffer = s.momentum * buffer + change;
-    weight -= s.rate * change;
+    weight -= change;
   }
 };
 
