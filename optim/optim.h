@@ -8,6 +8,8 @@
 #include "tern/optim/ema.h"
 #include "tern/optim/grad_scaler.h"
 #include "tern/optim/lion.h"
+#include "tern/optim/lr_scheduler.h"
+#include "tern/optim/lr_schedules.h"
 #include "tern/optim/nadam.h"
 #include "tern/optim/radam.h"
 #include "tern/optim/rmsprop.h"

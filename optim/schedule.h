@@ -1,8 +1,9 @@
 #pragma once
-// Learning rate schedules: a factor of the base rate for each step. The step is the only state.
+// Learning rate schedules: a factor of the base rate, or a rate, for each step. The step is the only state.
 
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tern/optim/optimizer.h"
@@ -18,18 +19,44 @@ struct ScheduleOptions {
 
 class Schedule {
  public:
-  /// Any function from the step (0 for the first) to a factor >= 0.
-  explicit Schedule(std::function<double(int64_t step)> factor);
+  using Factor = std::function<double(int64_t step)>;
+  using Rate = std::function<double(int64_t step, double base_lr)>;
+  /// What a saved state compares: the schedule's name, and its options by name.
+  struct Description {
+    std::string name;
+    std::vector<std::pair<std::string, double>> options;
+  };
+
+  /// Any function from the step (0 for the first) to a factor >= 0: PyTorch's LambdaLR. A state cannot compare
+  /// functions, only descriptions.
+  explicit Schedule(Factor factor, Description description = {"lambda_lr", {}});
+  /// A function that gives the rate itself, and one for the momentum (or beta1), in (0, 1), if that is to change too.
+  static Schedule of_rates(Rate rate, Description description, Factor momentum = nullptr);
   Schedule(const Schedule&) = default;  // a move copies, because a schedule needs its function
   Schedule& operator=(const Schedule&) = default;
 
-  /// Throws Error when step is negative or when the function's result is negative or not finite.
+  /// Throws Error when step is negative, when the function's result is negative or not finite, and when the schedule
+  /// gives rates.
   double factor(int64_t step) const;
-  /// Sets every group's learning rate to its base rate times factor(step).
-  void apply(Optimizer& optimizer, int64_t step) const { optimizer.set_lr_factor(factor(step)); }
+  bool has_factor() const { return factor_ != nullptr; }
+  /// The rate of a group with this base rate. Throws Error as factor() does.
+  double rate(int64_t step, double base_lr) const;
+  /// The momentum at this step; nothing if the schedule leaves it as it is.
+  std::optional<double> momentum(int64_t step) const;
+  /// Sets every group's learning rate to rate(step, its base rate), and its momentum if the schedule gives one.
+  void apply(Optimizer& optimizer, int64_t step) const;
+  /// The same with a schedule for each group. Throws Error when their number is another, or when some give a momentum
+  /// and others do not.
+  static void apply(const std::vector<Schedule>& schedules, Optimizer& optimizer, int64_t step);
+
+  const Description& description() const { return description_; }
 
  private:
-  std::function<double(int64_t)> factor_;
+  Schedule(Factor factor, Rate rate, Factor momentum, Description description);
+  Factor factor_;  // or rate_
+  Rate rate_;
+  Factor momentum_;
+  Description description_;
 };
 
 // The formulas of Hugging Face's get_{constant,linear,cosine}_schedule_with_warmup: from 0 to 1 in the warmup, then

@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 
 import golden_models
 import golden_ops
+import golden_schedules
 import golden_vit
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -57,7 +58,8 @@ def main():
     save_file(tensors, str(out / "optimizer.safetensors"))
     index["optimizers"] = {"file": "optimizer.safetensors", "cases": index_of_optimizers}
 
-    write_json(out / "schedules.json", golden_ops.schedules())
+    write_json(out / "schedules.json",
+               {"hugging_face": golden_ops.schedules(), "torch": golden_schedules.torch_schedules()})
     index["schedules"] = {"file": "schedules.json"}
 
     index["models"] = []
