@@ -109,6 +109,7 @@ struct AverageTensor {
 /// What holds for all of them. As in OptimizerStep, what a captured step changes lives in device memory.
 struct AverageStep {
   int64_t* updates = nullptr;  // device; done so far, incremented here unless skipped
+  bool equal = false;          // the mean of all weights so far instead of a decay
   double decay = 0.999;
   double warmup_gamma = 0, warmup_power = 1;  // gamma 0: no warmup
   const GradientNorm* norm = nullptr;         // device; the update is left out where one of these is not finite
@@ -120,6 +121,7 @@ struct AverageStep {
   /// copies them.
   TERN_HD double share(int64_t n) const {
     if (n <= 1) return 1;
+    if (equal) return 1 / static_cast<double>(n);
     if (warmup_gamma <= 0) return 1 - decay;
     const double slow = 1 - math::pow(1 + static_cast<double>(n - 1) / warmup_gamma, -warmup_power);
     return 1 - (slow < decay ? slow : decay);

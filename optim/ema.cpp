@@ -46,6 +46,7 @@ void EMA::update(const StepResult& step) {
 void EMA::run(kernels::AverageStep step) {
   const ProfileRange range("ema", RangeKind::kOp);
   step.updates = static_cast<int64_t*>(updates_.raw_data());
+  step.equal = options_.equal;
   step.decay = options_.decay;
   step.warmup_gamma = options_.warmup ? options_.warmup_gamma : 0;
   step.warmup_power = options_.warmup_power;

@@ -1,6 +1,6 @@
 #pragma once
-// Exponential moving averages of the weights, for validation and saving: the averages of torch.optim.swa_utils
-// (get_ema_multi_avg_fn) and, with warmup, of timm's ModelEmaV3.
+// Moving averages of the weights, for validation and saving: those of torch.optim.swa_utils.AveragedModel, exponential
+// (get_ema_multi_avg_fn) or equal (stochastic weight averaging), and, with warmup, of timm's ModelEmaV3.
 //
 //   optim::EMA ema(net.parameters(), {.decay = 0.999});
 //   ...
@@ -24,6 +24,9 @@ struct EmaOptions {
   /// always copies the weights.
   bool warmup = false;
   double warmup_gamma = 1, warmup_power = 2.0 / 3;
+  /// The mean of the weights at all updates instead: stochastic weight averaging (Izmailov et al., arXiv:1803.05407).
+  /// decay and warmup are not used. Call update() once an epoch, from the epoch on where averaging is to begin.
+  bool equal = false;
 };
 
 class EMA {

@@ -256,9 +256,10 @@ TEST_P(Optimizer, ScaleByNorm) {
 TEST_P(Optimizer, AveragesAgainstDouble) {
   for_each_run([&] {
     for (const Order order : {Order::kMisaligned, Order::kContiguous})
-      for (const bool warmup : {false, true})
+      for (const AverageStep& kind :
+           {AverageStep{.decay = 0.75}, {.decay = 0.75, .warmup_gamma = 2, .warmup_power = 0.7}, {.equal = true}})
         if (takes_case(0, random) && (!target().is_cpu() || random() % 4 == 0))  // more than one block
-          check_averages(target().is_cpu() ? 70001 : kFewCases ? 1003 : 17000, order, warmup, random);
+          check_averages(target().is_cpu() ? 70001 : kFewCases ? 1003 : 17000, order, kind, random);
   });
 }
 

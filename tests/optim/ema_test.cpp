@@ -44,6 +44,27 @@ class Training {
   Generator generator_;
 };
 
+/// The mean, computed from all weights at the end.
+TEST(Ema, EqualAveragesAreTheMean) {
+  Training training({.equal = true});
+  Values sums(training.parameters.size());
+  for (int n = 1; n <= 20; ++n) {
+    training.ema->update(training.step());
+    for (size_t p = 0; p < sums.size(); ++p) {
+      const auto weight = training.parameters[p].tensor.to_vector<double>();
+      sums[p].resize(weight.size());
+      for (size_t i = 0; i < weight.size(); ++i) sums[p][i] += weight[i];
+    }
+  }
+  for (size_t p = 0; p < sums.size(); ++p) {
+    const auto average = training.averages()[p + 1];
+    ASSERT_EQ(average.size(), sums[p].size());
+    const double unit = p == 1 ? 0x1p-53 : 0x1p-24;  // twenty steps, each of which rounds three times, of weights < 8
+    for (size_t i = 0; i < average.size(); ++i)
+      EXPECT_NEAR(average[i], sums[p][i] / 20, 60 * 8 * unit) << p << " " << i;
+  }
+}
+
 TEST(Ema, FollowsTheWeights) {
   for (const bool warmup : {false, true}) {
     Training training({.decay = 0.8, .warmup = warmup, .warmup_gamma = 1.5, .warmup_power = 0.75});

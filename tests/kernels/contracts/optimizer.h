@@ -347,24 +347,24 @@ struct Averages {
 };
 
 /// Twelve updates, of which the fourth and the fifth are skipped, by its own norm and by an earlier one.
-inline void check_averages(int64_t largest, Order order, bool warmup, std::mt19937_64& random) {
+/// `kind` says which averages.
+inline void check_averages(int64_t largest, Order order, AverageStep kind, std::mt19937_64& random) {
   Averages averages(random, largest, order);
   int64_t count = 0;
   double done = 0;
   for (int update = 1; update <= 12; ++update) {
     averages.draw_weights(random);
     const GradientNorm norm{1, update == 4, -1}, earlier{1, update == 5, -1};
-    averages.update({.updates = &count,
-                     .decay = 0.75,
-                     .warmup_gamma = warmup ? 2.0 : 0.0,
-                     .warmup_power = 0.7,
-                     .norm = &norm,
-                     .earlier = update % 2 ? &earlier : nullptr});
+    kind.updates = &count;
+    kind.norm = &norm;
+    kind.earlier = update % 2 ? &earlier : nullptr;
+    averages.update(kind);
     if (update == 4 || update == 5) continue;
     ++done;
     // ModelEmaV3.get_decay(step): step = max(0, step - 1) and 0 before that.
     const double slow = 1 - std::pow(1 + (done - 1) / 2, -0.7);
-    averages.follow(done == 1 ? 0 : warmup ? std::min(0.75, slow) : 0.75);
+    const double decay = kind.equal ? 1 - 1 / done : kind.warmup_gamma > 0 ? std::min(0.75, slow) : 0.75;
+    averages.follow(done == 1 ? 0 : decay);
     averages.compare(done);
     if (done == 1) {  // the first copies, to the bit
       for (size_t t = 0; t < averages.weights.size(); ++t)
