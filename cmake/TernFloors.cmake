@@ -42,6 +42,15 @@ set(TERN_PCH_HEADERS algorithm array atomic chrono cmath condition_variable cstd
     vector)
 list(TRANSFORM TERN_PCH_HEADERS REPLACE "(.+)" "<\\1>")
 
+# Compiles the standard library's headers once for all floors.
+function(tern_precompile target)
+  if(TERN_OBJECTS_core)
+    target_precompile_headers(${target} REUSE_FROM ${TERN_OBJECTS_core})
+  else()
+    target_precompile_headers(${target} PRIVATE ${TERN_PCH_HEADERS})
+  endif()
+endfunction()
+
 function(tern_build_fast target)
   if(NOT TERN_FAST_BUILD)
     return()
@@ -64,11 +73,7 @@ function(tern_build_fast target)
       set_target_properties(${target}_files PROPERTIES ${property} $<TARGET_PROPERTY:${target},${property}>)
     endforeach()
   endif()
-  if(TERN_OBJECTS_core)
-    target_precompile_headers(${target} REUSE_FROM ${TERN_OBJECTS_core})
-    return()
-  endif()
-  target_precompile_headers(${target} PRIVATE ${TERN_PCH_HEADERS})
+  tern_precompile(${target})
 endfunction()
 
 # Sets TERN_OBJECTS_<name> to the target that compiles the floor.
@@ -97,6 +102,7 @@ function(tern_floor name)
   target_link_libraries(${objects} PUBLIC tern_options ${below} ${FLOOR_LIBRARIES})
   if(TERN_SANITIZE STREQUAL "thread")
     target_compile_options(${objects} PRIVATE -O1)  # a quarter less work for the compiler than -O2
+    tern_precompile(${objects})
   endif()
   tern_build_fast(${objects})
   set(TERN_OBJECTS_${name} ${objects} PARENT_SCOPE)

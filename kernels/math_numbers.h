@@ -2,6 +2,7 @@
 // The numbers that pointwise ops compute with besides float and double: Integer (int64 that wraps) and Dual (a value
 // with its derivative); and selection and comparison of all of them.
 
+#include <compare>
 #include <cstdint>
 #include <limits>
 #include <type_traits>
