@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/reduce.h"
 #include "tern/core/ops/sort.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/math.h"
@@ -36,6 +37,30 @@ Tensor bernoulli(const Tensor& probabilities, Generator& generator) {
              probabilities.dtype());
   const Tensor p = probabilities.detach();
   return (rand(p.shape(), generator, {DType::kFloat32, p.device()}) < p).to(p.dtype());
+}
+
+Tensor multinomial(const Tensor& weights, int64_t count, Generator& generator, bool replacement) {
+  TERN_CHECK((weights.dim() == 1 || weights.dim() == 2) && is_floating(weights.dtype()) && weights.size(-1) > 0,
+             "multinomial: weights must be floating, [categories] or [rows, categories], got ", weights.describe());
+  TERN_CHECK(count > 0, "multinomial: count must be above 0, got ", count);
+  const Tensor w = weights.detach().to(float64);  // the cumulative sums of many small weights differ
+  TERN_CHECK(all(logical_and(w >= 0.0, isfinite(w))).item<bool>(),
+             "multinomial: the weights must be finite and not negative");
+  const int64_t positive = w.numel() == 0 ? w.size(-1) : min(sum(w > 0.0, {-1})).item<int64_t>();
+  TERN_CHECK(positive > 0, "multinomial: there is a row of weights whose sum is 0");
+  TERN_CHECK(replacement || count <= positive, "multinomial: ", count, " different categories from a row with ",
+             positive, " weights above 0; pass replacement = true to draw one several times");
+  const auto uniform = [&](const Shape& shape) {  // in (0, 1), with 53 bits
+    return (randint(0, int64_t{1} << 53, shape, generator, {float64, w.device()}) + 0.5) * 0x1p-53;
+  };
+  if (replacement) {
+    const Tensor ends = cumsum(w, -1), total = ends.slice(-1, w.size(-1) - 1);
+    return searchsorted(ends, uniform(w.shape().with(w.dim() - 1, count)) * total, /*right=*/true);
+  }
+  // The largest of weight / exponential number (Efraimidis and Spirakis, "Weighted random sampling with a reservoir",
+  // 2006).
+  const Tensor scores = where(w > 0.0, w / neg(log(uniform(w.shape()))), -1.0);
+  return topk(scores, count, -1).indices;
 }
 
 Tensor normal(const Tensor& mean, const Tensor& std, Generator& generator) {

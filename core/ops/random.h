@@ -17,6 +17,12 @@ Tensor randperm(int64_t n, Generator& generator, const TensorOptions& options = 
 /// nearer bound, NaN as 0.
 Tensor bernoulli(const Tensor& probabilities, Generator& generator);
 
+/// Indices of categories, drawn with probabilities that are proportional to nonnegative weights [categories] or
+/// [rows, categories]: int64 [count] or [rows, count]; of a row all different unless there is replacement. Throws Error
+/// on weights that are negative or not finite, on a row whose sum is 0, and without replacement when a row has fewer
+/// than `count` weights above 0. The host waits for the device, to check the weights.
+Tensor multinomial(const Tensor& weights, int64_t count, Generator& generator, bool replacement = false);
+
 /// Normal numbers with these means and standard deviations, which broadcast.
 Tensor normal(const Tensor& mean, const Tensor& std, Generator& generator);
 Tensor normal(double mean, double std, const Shape& shape, Generator& generator, const TensorOptions& options = {});

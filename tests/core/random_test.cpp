@@ -76,6 +76,25 @@ TEST(Distributions, IntegersPermutationsAndCoins) {
   EXPECT_EQ((std::vector{shares[0], shares[2], shares[3], shares[4], shares[5]}), (std::vector<double>{0, 1, 0, 1, 0}));
 }
 
+TEST(Distributions, CategoriesByTheirWeights) {
+  Generator g = fresh_generator();
+  const Tensor weights = tensor({1, 0, 3, 4, 0}).unsqueeze(0).expand({20'000, 5});
+  const double root = std::sqrt(20'000.0);
+  for (const bool replacement : {true, false}) {
+    const Tensor drawn = multinomial(weights, 3, g, replacement);
+    const std::vector<int64_t> first = drawn.slice(1, 0, 1).flatten().to_vector<int64_t>();
+    for (const auto& [category, share] : std::vector<std::pair<int64_t, double>>{{0, 0.125}, {2, 0.375}, {3, 0.5}})
+      EXPECT_NEAR(std::count(first.begin(), first.end(), category), 20'000 * share, 6 * root / 2);
+    if (!replacement)  // each row has all three categories
+      expect_equal(sum(drawn, {1}), full({20'000}, 5, {.dtype = int64}));
+  }
+  EXPECT_EQ(multinomial(tensor({0, 0, 2}), 4, g, true).to_vector<int64_t>(), (std::vector<int64_t>{2, 2, 2, 2}));
+  expect_error([&] { multinomial(tensor({0, 1, 2}), 3, g); }, {"3 different categories", "2 weights above 0"});
+  expect_error([&] { multinomial(tensor({0, 0}), 1, g, true); }, {"sum is 0"});
+  expect_error([&] { multinomial(tensor({1, -1}), 1, g); }, {"not negative"});
+  expect_error([&] { multinomial(tensor({1, NAN}), 1, g); }, {"finite"});
+}
+
 TEST(Distributions, NormalsWithMeansAndBounds) {
   Generator g = fresh_generator();
   const Tensor centre = tensor({-10, 0, 100}), width = tensor({1, 0, 5}).unsqueeze(1).expand({3, 3});
