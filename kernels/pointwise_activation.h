@@ -161,8 +161,8 @@ struct Selu {
 struct Mish {
   static constexpr const char* name = "mish";
   static constexpr Saves saves = Saves::kInputs;
-  /// With e = exp(x) and d = e (e + 2) + 2, tanh(softplus(x)) = e (e + 2) / d. Above 20 that is 1 in every type, and d^2
-  /// would overflow.
+  /// With e = exp(x) and d = e (e + 2) + 2, tanh(softplus(x)) = e (e + 2) / d. Above 20 that is 1 in every type, and
+  /// d^2 would overflow.
   template <class F>
   TERN_HD F forward(F x) const {
     const F e = math::exp(math::select(x > F(20), F(20), x)), product = e * (e + F(2));
@@ -170,7 +170,8 @@ struct Mish {
   }
   template <class F>
   TERN_HD F derivative(F x) const {
-    const F e = math::exp(math::select(x > F(20), F(20), x)), d = e * (e + F(2)) + F(2), x4 = F(4) * x;
+    const F bounded = math::select(x > F(20), F(20), x), e = math::exp(bounded);
+    const F d = e * (e + F(2)) + F(2), x4 = F(4) * bounded;
     return e * (x4 + F(4) + e * (x4 + F(6) + e * (F(4) + e))) / (d * d);
   }
 };

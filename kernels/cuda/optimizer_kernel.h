@@ -130,21 +130,22 @@ __device__ void update_elements(const Entry& t, int64_t at, const BlockRule<Rule
   store_weight<W>(t, at, weight);
 }
 
-/// Blocks that a multiprocessor is to hold at least; 0: ptxas chooses. On sm_120 it chooses one too many for some
-/// dtypes and spills registers.
-template <class W>
+/// Blocks that a multiprocessor is to hold at least; 0: ptxas chooses. It chooses one too many for some dtypes, and
+/// spills registers: on sm_120 of every rule, elsewhere of those that compute more numbers of a step than Adam's.
+template <class Rule, class W>
 constexpr int update_blocks() {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 1200
-  return sizeof(W) == 8 ? 1 : 3;
+  constexpr bool chosen = false;
 #else
-  return 0;
+  constexpr bool chosen = std::is_same_v<Rule, AdamRule> || std::is_same_v<Rule, SgdRule>;
 #endif
+  return chosen ? 0 : sizeof(W) == 8 ? 1 : 3;
 }
 
 }  // namespace updates
 
 template <class Rule, class W, class G>
-__global__ void __launch_bounds__(kListThreads, updates::update_blocks<W>())
+__global__ void __launch_bounds__(kListThreads, updates::update_blocks<Rule, W>())
     update_kernel(TERN_GRID_CONSTANT(updates::Update<Rule>) update) {
   using BlockRule = updates::BlockRule<Rule, ComputeType<W>>;
   TERN_SHARED(BlockRule, shared);

@@ -20,8 +20,8 @@ def pointwise(cases):
     special = torch.tensor([0.0, -0.0, INF, -INF, math.nan, 1.0, -1.0, 2.0, -2.0, 6.0, -3.0, 3.0, 0.5, -0.5, 1.5, -2.5])
 
     def both(name, function, x, params=None):
-        # PyTorch composes softsign, so that its gradient at infinity is NaN.
-        ends = special[special.isfinite()] if name == "softsign" else special
+        # PyTorch's gradients of these are NaN at infinity.
+        ends = special[special.isfinite()] if name in ("softsign", "mish") else special
         for inputs in (x, ends):
             cases.add(name, function, {"x": inputs}, ["x"], params)
 

@@ -409,7 +409,9 @@ TEST(Optimizer, NonFiniteGradientsAreAppliedUnlessTheStepIsToSkip) {
     gradient.data<float>()[7] = NAN;
     a.set_grad(gradient);
     EXPECT_FALSE(optimizer.step({.max_norm = 1}).skipped());
-    EXPECT_TRUE(std::isnan(a.to_vector<double>()[7])) << c.name;
+    // The sign of NaN is 0: Lion has it in its average alone.
+    const Tensor changed = std::string(c.name) == "lion" ? find(optimizer.state_dict(), "exp_avg.a") : a;
+    EXPECT_TRUE(std::isnan(changed.to_vector<double>()[7])) << c.name;
   }
 }
 

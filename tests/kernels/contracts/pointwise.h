@@ -98,7 +98,7 @@ inline const std::map<std::string, Case>& definitions() {
       {"pow", {[](D a, D b, D) { return std::pow(a, b); }, 0.3, 3}},
       {"remainder", {[](D a, D b, D) { return a - b * std::floor(a / b); }, 0.3, 3}},
       {"fmod", {[](D a, D b, D) { return a - b * std::trunc(a / b); }, 0.3, 3}},
-      {"atan2", {[](D a, D b, D) { return std::atan2(a, b); }}},
+      {"atan2", {[](D a, D b, D) { return std::atan2(a, b); }, 0.7, 4}},
       {"prelu", {[](D x, D w, D) { return x > 0 ? x : w * x; }}},
       {"eq", {[](D a, D b, D) { return truth(a == b); }}},
       {"ne", {[](D a, D b, D) { return truth(a != b); }}},
