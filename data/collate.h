@@ -134,7 +134,7 @@ namespace tern::data {
 ///   std::vector<Tensor>                   std::vector<Tensor>, each stacked; every sample has as many
 ///   std::pair, std::tuple                 std::tuple of the collated elements
 ///   std::map<std::string, T>              a map of the collated values; every sample has the same keys
-///   anything else (strings, structs)      std::vector of the samples: give the loader a function of its own
+///   anything else (strings, structs)      std::vector of the samples; or pass the loader a function
 /// Throws Error that names the sample, its part and both shapes.
 template <class Sample>
 auto collate(std::vector<Sample> samples, const SampleNames& names = {}) {

@@ -1,6 +1,7 @@
 #pragma once
 // Reductions. Each sums in a fixed order, so results do not depend on the number of threads.
 
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/kernel.h"
 
 namespace tern::kernels {
@@ -18,6 +19,12 @@ enum class Reduction : uint8_t {
   kDeviations,       // the sum of the squared differences from the mean
   kLogSumExp         // log(sum(exp(x))), without overflow
 };
+
+/// Throws Error when a reduction of floats is given integers or bool.
+inline void check_reduction(Reduction reduction, const ConstView& x) {
+  TERN_CHECK(reduction < Reduction::kSumOfMagnitudes || is_floating(x.dtype),
+             "reduce: this reduction takes floats; convert the tensor with .to(float32)");
+}
 
 /// Reduces x over the dimensions whose bit is set in `dims`. y has x's number of dimensions, with size 1 where reduced.
 /// 16-bit and fp32 accumulate in fp32 by pairwise blocks, fp64 in fp64, integers and bool in int64 (kSum, kProduct).

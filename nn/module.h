@@ -115,7 +115,7 @@ class Module : public ParameterOwner {
   StateView state_dict(const StateOptions& options = {}) const;
   /// Copies `state` into the parameters and buffers; dtypes are converted. A shared tensor is accepted under any of its
   /// names (the first is used when several are present). Missing, unexpected and mis-shaped entries are listed in one
-  /// Error, and then nothing is written.
+  /// Error; nothing is written then.
   void load_state_dict(const StateView& state, const LoadOptions& options = {});
   /// The number of elements of parameters(), frozen ones included.
   int64_t num_parameters() const;

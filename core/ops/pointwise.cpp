@@ -155,8 +155,9 @@ Tensor sub(const Tensor& a, double b) { return pointwise(op::AddScalar{-b}, for_
 Tensor mul(const Tensor& a, double b) { return pointwise(op::MulScalar{b}, for_scalar(a, b)); }
 
 namespace {
-/// A scalar as a 0-dimensional tensor of its own kind, as wide as a's computation needs (16 bits would round it): it
-/// changes the dtype of a tensor with dimensions only when it is not of its kind of number.
+/// The scalar as a 0-dimensional tensor for an op with a: fp32 or fp64 where a is floating, because 16 bits would round
+/// the scalar; otherwise int64 or, unless it is whole, fp32. By the rules of promotion it changes the dtype of an a
+/// with dimensions only where a is of a lower kind of number.
 Tensor scalar_beside(const Tensor& a, double value) {
   const bool whole = value == std::floor(value) && std::abs(value) <= 0x1p62;
   DType dtype = whole ? DType::kInt64 : DType::kFloat32;

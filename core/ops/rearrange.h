@@ -1,7 +1,7 @@
 #pragma once
 // Tensors made of the elements of others: flipped, rolled, repeated, padded, triangles and diagonals. The names and
-// rules are PyTorch's. All dtypes; differentiable any number of times. Except meshgrid, each gives a tensor of its own
-// memory. Dimensions may be negative (from the end).
+// rules are PyTorch's. All dtypes; differentiable any number of times. The results are
+// new tensors; only meshgrid's are views. Dimensions may be negative (from the end).
 
 #include <vector>
 

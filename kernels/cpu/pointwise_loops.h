@@ -1,6 +1,6 @@
 #pragma once
-// The loops of the built-in ops, found by index. Those of each compute type are compiled in a file of their own, side
-// by side.
+// The loops of the built-in ops, found by index. Each compute type has its own source file, so that the compiler works
+// on several at a time.
 
 #include "tern/kernels/pointwise_tiles.h"
 

@@ -246,6 +246,7 @@ int64_t reduce_workspace(Stream, ConstView, uint32_t, View) { return 0; }
 
 void reduce(Stream, Reduction reduction, ConstView x, uint32_t dims, void*, View y) {
   if (y.numel() == 0) return;
+  check_reduction(reduction, x);
   const Split split = split_dims(x, dims, y);
   Sink sink{y};
   sink.mean = reduction == Reduction::kMean;

@@ -18,6 +18,7 @@ int64_t reduce_workspace(Stream, ConstView x, uint32_t dims, View y) {
 
 void reduce(Stream stream, Reduction reduction, ConstView x, uint32_t dims, void* workspace, View y) {
   if (y.numel() == 0) return;
+  check_reduction(reduction, x);
   const ReducePlan plan = plan_reduction(x, dims, y);
   const ValueSink sink{y.data, y.dtype, reduction == Reduction::kMean, plan.length};
   dispatch_any(x.dtype, [&]<class T>() { reduce_elements<T>(stream, reduction, plan, x.data, workspace, sink); });

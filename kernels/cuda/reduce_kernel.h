@@ -228,8 +228,8 @@ __global__ void __launch_bounds__(kReduceThreads)
   const int64_t result = static_cast<int64_t>(blockIdx.x) * (kReduceThreads / along) + thread / along;
   State total = op.none();
   if (result < plan.results) {
-    [[maybe_unused]] constexpr int kAhead =
-        Op::kRuns && sizeof(State) > 8 ? 1 : 4;  // more joins of deviations would spill registers
+    // More joins of deviations at a time would spill registers.
+    [[maybe_unused]] constexpr int kAhead = Op::kRuns && sizeof(State) > 8 ? 1 : 4;
 #pragma unroll kAhead
     for (int64_t part = element; part < plan.parts; part += along)
       op.join(total, load_state(parts + result * plan.parts + part));

@@ -36,7 +36,7 @@ TEST(Functional, HessianAndDerivativesOfDerivatives) {
   Generator g = fresh_generator();
   const Tensor x = normals({3}, g), y = normals({}, g);
   const auto cubic = [](const std::vector<Tensor>& in) { return sum(in[0] * in[0] * in[0]) * in[1]; };
-  const auto h = hessian(cubic, {x, y});  // 6 x y on the diagonal, 3 x^2 beside it, 0
+  const auto h = hessian(cubic, {x, y});  // by x twice: 6 x y; by x and y: 3 x^2; by y twice: 0
   for (int64_t i = 0; i < 3; ++i) {
     const double value = x[i].item<double>();
     for (int64_t k = 0; k < 3; ++k)

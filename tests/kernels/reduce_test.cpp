@@ -103,6 +103,12 @@ TEST_P(Reduce, Empty) {
   });
 }
 
+TEST_P(Reduce, StatisticsOfIntegersAreErrors) {
+  Array x(int32, {3}), y(float32, {1});
+  for (Reduction r : {Reduction::kSumOfMagnitudes, Reduction::kDeviations, Reduction::kLogSumExp})
+    run_kernel([&](Call& on) { EXPECT_THROW(reduce(on.stream(), r, on(x), 1, nullptr, on(y)), Error); });
+}
+
 TEST_P(Reduce, NanAndInfinity) {
   for_each_run([&] {
     for (int64_t n : {5, 100, 5000, 40000, 100000})
