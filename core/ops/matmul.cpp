@@ -7,6 +7,7 @@
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/rearrange.h"
 #include "tern/core/ops/reduce.h"
+#include "tern/core/ops/vector_norm.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/kernels/gemm.h"
