@@ -19,7 +19,7 @@ struct RunOptions {
   DType dtype = float32;
   bool capture = true;
   int64_t recompute = 0;
-  int64_t steps = 50;
+  int64_t steps = 20;
   int64_t batch_size = 0;
   double ema = 0, initializer_range = 0.02;
   int64_t stop = 0;                         // stop after this many steps, with a checkpoint
@@ -105,9 +105,9 @@ double greatest_difference(const Outcome& a, const Outcome& b) {
   return worst;
 }
 
-TEST_F(Training, FollowsTheCpuForFiftySteps) {
+TEST_F(Training, FollowsTheCpu) {
   const Outcome reference = run({.device = cpu, .seed = kFixedSeed}), device = run({.seed = kFixedSeed});
-  ASSERT_EQ(device.curve.losses.size(), 50u);
+  ASSERT_EQ(device.curve.losses.size(), 20u);
   EXPECT_LT(greatest_difference(reference, device), 1e-4);
   EXPECT_LT(device.curve.losses.back(), device.curve.losses.front());
   for (const DType dtype : {bfloat16, float16}) {
@@ -127,24 +127,24 @@ TEST_F(Training, FirstStepAgreesWithTheCpu) {
   for (const auto& [dtype, unit] : {std::pair(float32, 0x1p-18), {bfloat16, 0x1p-8}, {float16, 0x1p-11}}) {
     SCOPED_TRACE(dtype);
     std::vector<double> norms;
-    for (int i = 0; i < 9; ++i) {
+    for (int i = 0; i < 5; ++i) {
       const uint64_t seed = random();
       const Curve reference = run({.device = cpu, .seed = seed, .dtype = dtype, .steps = 1}).curve,
                   device = run({.seed = seed, .dtype = dtype, .steps = 1}).curve;
       EXPECT_NEAR(device.losses.at(0), reference.losses.at(0), unit / 8) << "seed " << seed;
       norms.push_back(std::abs(device.norms.at(0) / reference.norms.at(0) - 1));
     }
-    std::nth_element(norms.begin(), norms.begin() + 4, norms.end());
-    EXPECT_LT(norms[4], unit);
+    std::nth_element(norms.begin(), norms.begin() + 2, norms.end());
+    EXPECT_LT(norms[2], unit);
   }
 }
 
 TEST_F(Training, CapturedRecomputedAndRepeatedRunsAreTheSameBits) {
   for (const DType dtype : {float32, bfloat16, float16}) {
-    const Outcome captured = run({.dtype = dtype, .steps = 6});
+    const Outcome captured = run({.dtype = dtype, .steps = 4});
     for (const auto& [capture, recompute] : {std::pair(true, 0), {false, 0}, {true, 1}, {false, 2}}) {
       SCOPED_TRACE(testing::Message() << dtype << (capture ? ", captured, " : ", ") << recompute);
-      const Outcome again = run({.dtype = dtype, .capture = capture, .recompute = recompute, .steps = 6});
+      const Outcome again = run({.dtype = dtype, .capture = capture, .recompute = recompute, .steps = 4});
       EXPECT_EQ(captured.curve.losses, again.curve.losses);
       EXPECT_EQ(captured.curve.norms, again.curve.norms);
       EXPECT_EQ(captured.weights, again.weights);
@@ -185,8 +185,8 @@ TEST_F(Training, ResumedRunsAreTheSameBits) {
 }
 
 TEST_F(Training, PaddedBatches) {
-  const Outcome reference = run({.device = cpu, .seed = kFixedSeed, .steps = 10, .batch_size = 6}),
-                device = run({.seed = kFixedSeed, .steps = 10, .batch_size = 6});
+  const Outcome reference = run({.device = cpu, .seed = kFixedSeed, .steps = 5, .batch_size = 6}),
+                device = run({.seed = kFixedSeed, .steps = 5, .batch_size = 6});
   EXPECT_LT(greatest_difference(reference, device), 1e-4);
 }
 

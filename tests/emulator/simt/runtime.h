@@ -41,8 +41,7 @@ struct Order {
   enum Kind { kForward, kReverse, kRandom } kind = kForward;
   uint64_t seed = 0;
 };
-inline constexpr Order kSchedules[] = {
-    {Order::kForward, 0}, {Order::kReverse, 0}, {Order::kRandom, 1}, {Order::kRandom, 2}};
+inline constexpr Order kSchedules[] = {{Order::kForward, 0}, {Order::kReverse, 0}, {Order::kRandom, 1}};
 
 /// Applies to later launches of the calling host thread.
 void set_order(Order order);

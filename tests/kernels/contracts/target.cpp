@@ -30,8 +30,8 @@ class CpuTarget : public Target {
     set_num_threads(threads_before_);
   }
   int one_in() const override { return kFewCases ? 2 : 1; }
-  int runs() const override { return kFewCases ? 2 : 3; }
-  void choose_run(int run) override { set_num_threads(std::vector{1, 5, 2}[run]); }
+  int runs() const override { return kFewCases ? 1 : 2; }
+  void choose_run(int run) override { set_num_threads(run == runs() - 1 ? 2 + static_cast<int>(fresh_seed() % 5) : 1); }
 
  private:
   CpuLevel level_, level_before_ = level_;
@@ -59,9 +59,12 @@ class EmulatedTarget : public Target {
     simt::set_launcher(launcher_before_);
     simt::set_order({});
   }
-  int runs() const override { return kFewCases ? 2 : static_cast<int>(std::size(simt::kSchedules)); }
+  int runs() const override { return kFewCases ? 1 : 2; }
+  /// Two different schedules of the three at random: a kernel has many cases, which between them run under all.
   void choose_run(int run) override {
-    choose_schedule(simt::kSchedules[kFewCases ? run + 1 : run]);  // few: the reverse order and a random one
+    constexpr size_t kCount = std::size(simt::kSchedules);
+    schedule_ = (run == 0 ? fresh_seed() : schedule_ + 1 + fresh_seed() % (kCount - 1)) % kCount;
+    choose_schedule(simt::kSchedules[schedule_]);
   }
   Traffic traffic() const override {
     const simt::Stats stats = simt::stats();
@@ -72,6 +75,7 @@ class EmulatedTarget : public Target {
 
  private:
   simt::Launcher launcher_before_ = nullptr;
+  size_t schedule_ = 0;
 };
 #endif
 
@@ -96,13 +100,14 @@ class DeviceTarget : public Target {
     protect(!large_);
   }
   void end() override { protect(false); }
-  int runs() const override { return 2; }
+  int runs() const override { return kFewCases ? 1 : 2; }
 #if TERN_TARGET_EMULATED
   int64_t max_elements() const override { return int64_t{1} << 17; }
   int one_in() const override { return kFewCases ? 32 : 16; }  // each array is an allocation
   void choose_run(int run) override {
-    standin::set_order(run == 0 ? standin::Order{} : standin::Order{standin::Order::kRandom, fresh_seed()});
-    choose_schedule(simt::kSchedules[run == 0 ? 0 : 2]);
+    const bool in_order = run < runs() - 1;
+    standin::set_order(in_order ? standin::Order{} : standin::Order{standin::Order::kRandom, fresh_seed()});
+    choose_schedule(simt::kSchedules[in_order ? 0 : 2]);
   }
 #else
   void choose_run(int) override {}
