@@ -35,7 +35,7 @@ install
 run
 expect "with everything all passes" ends 0
 expect "with everything it says so" has "$out" "all passed"
-expect "tests are strict" has "$called" "ci: test --strict; data $scratch/tern-data"
+expect "tests are strict" has "$called" "ci: test --strict --without levels; data $scratch/tern-data"
 expect "tests with sanitizers are strict" has "$called" "ci-tsan: test --sanitize --strict --without levels; data"
 TERN_FAILS=ci-asan run
 expect "tests that fail are a failure" ends 1
@@ -49,7 +49,7 @@ expect "without nvcc it does not say that all passed" lacks "$out" "all passed"
 run --without cuda
 expect "what is named may be missing" ends 0
 expect "what was left out is said" has "$out" "all passed, without cuda"
-expect "the tests know of it" has "$called" "ci: test --strict --without cuda;"
+expect "the tests know of it" has "$called" "ci: test --strict --without levels,cuda;"
 install
 
 rm "$bin/clang-format-14"
@@ -58,7 +58,7 @@ expect "without clang-format it fails" ends 1
 expect "without clang-format it says what leaves the check out" has "$out" "--without layout"
 run --without layout
 expect "the layout may be left out by name" ends 0
-expect "the tests do not know the layout" has "$called" "ci: test --strict;"
+expect "the tests do not know the layout" has "$called" "ci: test --strict --without levels;"
 install
 
 rm -r "$scratch/shared"
@@ -67,7 +67,7 @@ expect "without data it fails" ends 1
 expect "without data it says what leaves it out" has "$out" "--without data"
 run --without data,mpi
 expect "data may be left out by name" ends 0
-expect "the tests know of both" has "$called" "ci: test --strict --without mpi,data; data none"
+expect "the tests know of both" has "$called" "ci: test --strict --without levels,mpi,data; data none"
 TERN_DATA=/somewhere run
 expect "data may lie elsewhere" has "$called" "data /somewhere"
 for wrong in "--without cudnn" "--without" "cuda" "--without cuda layout"; do
