@@ -28,9 +28,7 @@ table=kernels/cuda/resources.md
 
 # Kernels that require 16-byte accesses: patterns of "FILE KERNEL" and the accesses that each instance must have.
 vectorised=(
-  'both ^pointwise_(float|double) (Forward|Backward)Body'
-  'stores ^pointwise_(float|double) SecondBody'
-  'both ^pointwise_(float|double) SecondBody<(A|Co|[DEGLPT]|Mu|Rec|Rs|S[eiq]|Softp|Softsi)'  # the others are constant 0 and read nothing
+  'both ^pointwise_float (Forward|Backward)Body'
   'both ^copy.cu elementwise_kernel<.*Identity'
   'both ^softmax.cu softmax_'
   'both ^norm.cu layer_norm_'

@@ -53,6 +53,7 @@ struct BackwardBody {
 template <class Op, int kInput, int kSaved, class F>
 struct SecondBody {
   static constexpr int kInputs = 2 + saved_count<Op>();
+  static constexpr bool kOneByOne = true;
   static constexpr bool kManyRegisters = std::is_same_v<Op, Silu> || std::is_same_v<Op, Sin> || std::is_same_v<Op, Cos>;
   static constexpr bool reads(int k) { return k <= 1 || (needed_saves<Op>(kInput) >> (k - 2) & 1) != 0; }
   Op op;

@@ -65,10 +65,18 @@ template <int kInputs>
 using StartElementwise = void (*)(Stream stream, const void* body, const ElementwiseCall<kInputs>& call,
                                   unsigned blocks);
 
-/// The part of run() that does not depend on the body; bit k of `reads`: the body reads input k.
+/// What run() needs to know of a body.
+template <int kInputs>
+struct BodyCall {
+  const void* body;
+  StartElementwise<kInputs> start;
+  unsigned reads;   // bit k: it reads input k
+  bool in_vectors;  // it has a vector path
+};
+
+/// The part of run() that does not depend on the body.
 template <class F, int kInputs>
-void run_parts(Stream stream, const ConstView* inputs, unsigned reads, View output, const void* body,
-               StartElementwise<kInputs> start, int64_t largest) {
+void run_parts(Stream stream, const ConstView* inputs, View output, const BodyCall<kInputs>& body, int64_t largest) {
   const int64_t count = output.numel();
   if (count == 0) return;
   if (count > largest) {
@@ -77,11 +85,11 @@ void run_parts(Stream stream, const ConstView* inputs, unsigned reads, View outp
     for (const auto& [begin, length] : {std::pair(int64_t{0}, half), std::pair(half, size - half)}) {
       ConstView parts[kInputs > 0 ? kInputs : 1];
       for (int k = 0; k < kInputs; ++k) parts[k] = slice(inputs[k], dim, begin, length);
-      run_parts<F, kInputs>(stream, parts, reads, slice(output, dim, begin, length), body, start, largest);
+      run_parts<F, kInputs>(stream, parts, slice(output, dim, begin, length), body, largest);
     }
     return;
   }
-  const auto is_read = [&](int k) { return (reads >> k & 1) != 0; };
+  const auto is_read = [&](int k) { return (body.reads >> k & 1) != 0; };
   const int64_t zeros[kMaxDims] = {};
   const int64_t* strides[kInputs + 1];
   // The output comes first, because its strides determine the order of the dimensions.
@@ -91,6 +99,7 @@ void run_parts(Stream stream, const ConstView* inputs, unsigned reads, View outp
 
   ElementwiseCall<kInputs> call;
   call.space = make_space(layout);
+  call.vectors = body.in_vectors;
   const auto describe = [&](int k, const void* data, DType dtype) {
     const Operand operand = make_operand<F>(layout, k, data, dtype);
     call.vectors &= operand.access != Access::kStrided;
@@ -101,10 +110,9 @@ void run_parts(Stream stream, const ConstView* inputs, unsigned reads, View outp
   for (int k = 0; k < kInputs; ++k)
     if (is_read(k)) call.inputs[k] = describe(k + 1, inputs[k].data, inputs[k].dtype);
   call.per_block = call.vectors ? Shape<F>::kTile * steps<F, kInputs>() : uint32_t{kBatch * kThreads};
-  start(stream, body, call, static_cast<unsigned>((count + call.per_block - 1) / call.per_block));
+  body.start(stream, body.body, call, static_cast<unsigned>((count + call.per_block - 1) / call.per_block));
 }
 
-/// The `reads` argument of run_parts().
 template <class Body>
 unsigned reads_of(const Body& body) {
   unsigned reads = 0;
@@ -119,15 +127,17 @@ void run_body(Stream stream, const ConstView* inputs, View output, const Body& b
                                              unsigned blocks) {
     launch(elementwise_kernel<F, Body>, dim3(blocks), dim3(kThreads), 0, on, call, *static_cast<const Body*>(any));
   };
-  run_parts<F, kInputs>(stream, inputs, reads_of(body), output, &body, start, largest);
+  const BodyCall<kInputs> described = {&body, start, reads_of(body), kInVectors<F, Body>};
+  run_parts<F, kInputs>(stream, inputs, output, described, largest);
 }
 
 #ifdef TERN_SIMT
 /// Any body of kCount inputs, called through a pointer. The emulated build thus has one kernel for the hundreds of
 /// bodies, each of which would take g++ with a sanitizer a third of a second.
-template <class F, int kCount>
+template <class F, int kCount, bool kVectors>
 struct AnyBody {
   static constexpr int kInputs = kCount;
+  static constexpr bool kOneByOne = !kVectors;
   alignas(16) unsigned char bytes[64] = {};
   F (*call)(const unsigned char* bytes, const F* in) = nullptr;
   unsigned read = 0;  // bit k: reads input k
@@ -151,7 +161,7 @@ struct AnyBody {
 template <class F, class Body>
 void run(Stream stream, const ConstView* inputs, View output, const Body& body, int64_t largest = kLargestCount) {
 #ifdef TERN_SIMT
-  run_body<F>(stream, inputs, output, AnyBody<F, Body::kInputs>(body), largest);
+  run_body<F>(stream, inputs, output, AnyBody<F, Body::kInputs, kInVectors<F, Body>>(body), largest);
 #else
   run_body<F>(stream, inputs, output, body, largest);
 #endif

@@ -423,13 +423,22 @@ constexpr int blocks() {
   return 4;
 }
 
+/// Whether there is a vector path. It would be a quarter of the work of compiling; without it 32 lanes still
+/// access neighbours. Double does not need it, and rarely used bodies have `kOneByOne`.
+template <class F, class Body>
+inline constexpr bool kInVectors = !std::is_same_v<F, double> && !requires {
+  requires Body::kOneByOne;
+};
+
 /// output = body(inputs) element by element. Body has `kInputs`, `reads(k)` (whether it reads input k) and
 /// `F operator()(const F* inputs)`.
 template <class F, class Body>
 __global__ void __launch_bounds__(kThreads, blocks<F, Body>())
     elementwise_kernel(TERN_GRID_CONSTANT(ElementwiseCall<Body::kInputs>) call, const Body body) {
   const uint32_t begin = blockIdx.x * call.per_block, left = call.space.count - begin;
-  if (call.vectors && left >= call.per_block) return run_vectors<F>(call, body, blockIdx.x * steps<F, Body::kInputs>());
+  if constexpr (kInVectors<F, Body>)
+    if (call.vectors && left >= call.per_block)
+      return run_vectors<F>(call, body, blockIdx.x * steps<F, Body::kInputs>());
   run_elements<F>(call, body, begin, begin + (left < call.per_block ? left : call.per_block));
 }
 
