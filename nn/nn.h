@@ -11,6 +11,7 @@
 #include "tern/nn/layers/feed_forward.h"
 #include "tern/nn/layers/layer_norm.h"
 #include "tern/nn/layers/linear.h"
+#include "tern/nn/layers/loss.h"
 #include "tern/nn/layers/multi_head_attention.h"
 #include "tern/nn/layers/rms_norm.h"
 #include "tern/nn/layers/shape.h"

@@ -1,8 +1,9 @@
 // Modules of PyTorch, whose weights are loaded by their names, against its numbers in float32 and float64; adapters of
-// linear layers.
+// linear layers; losses as modules.
 
 #include "tern/nn/nn.h"
 #include "tern/tests/core/golden.h"
+#include "tern/tests/core/state.h"
 
 namespace tern::test {
 namespace {
@@ -217,6 +218,31 @@ TEST(MultiheadAttention, FusedIsComposedAndErrors) {
         attention.forward(x, x, x, {.attn_mask = zeros({5, 5}, {.dtype = int64})});
       },
       {"attn_mask must be bool or floating, got int64"});
+}
+
+/// The weights in a loss's options are its buffers, which a state replaces.
+TEST(Losses, AreTheFunctions) {
+  const nn::Scope s({.generator = Generator(fresh_seed())});
+  const Tensor x = fresh_normal({3, 4}, 11), y = fresh_normal({3, 4}, 12), z = fresh_normal({3, 4}, 13);
+  const Tensor classes = from_vector<int64_t>({0, 3, 2}, {3}), signs = tensor({1, -1, 1});
+  const auto agrees = [](const Tensor& result, const Tensor& expected) {
+    EXPECT_EQ(result.to_vector<float>(), expected.to_vector<float>());
+  };
+  nn::CrossEntropyLoss weighted(s, {.weight = tensor({1, 2, 3, 4}), .label_smoothing = 0.1});
+  ASSERT_EQ(names_of(weighted.state_dict()), std::vector<std::string>{"weight"});
+  for (const double factor : {1.0, 2.0}) {
+    const Tensor weight = tensor({1, 2 * factor, 3, 4});
+    weighted.load_state_dict({{"weight", weight}});
+    agrees(weighted.forward(x, classes), cross_entropy(x, classes, {.weight = weight, .label_smoothing = 0.1}));
+  }
+  const Tensor labels = sigmoid(y), more = tensor({1, 5, 2, 3});
+  agrees(nn::BCEWithLogitsLoss(s, {.pos_weight = more}).forward(x, labels),
+         binary_cross_entropy_with_logits(x, labels, {.pos_weight = more}));
+  agrees(nn::HuberLoss(s, 0.3, LossReduction::kNone).forward(x, y), huber_loss(x, y, 0.3, LossReduction::kNone));
+  agrees(nn::MSELoss(s, LossReduction::kSum).forward(x, y), mse_loss(x, y, LossReduction::kSum));
+  agrees(nn::CosineEmbeddingLoss(s, {.margin = 0.2}).forward(x, y, signs),
+         cosine_embedding_loss(x, y, signs, {.margin = 0.2}));
+  agrees(nn::TripletMarginLoss(s).forward(x, y, z), triplet_margin_loss(x, y, z));
 }
 
 }  // namespace
