@@ -19,6 +19,7 @@ set(TERN_SANITIZE_TESTS
     kernels_parallel_test
     kernels_pointwise_test
     kernels_reduce_test
+    kernels_rotary_test
     kernels_scan_test
     kernels_softmax_test
     kernels_sort_test

@@ -22,6 +22,7 @@
 #include "tern/kernels/optimizer.h"
 #include "tern/kernels/pointwise.h"
 #include "tern/kernels/reduce.h"
+#include "tern/kernels/rotary.h"
 #include "tern/kernels/row_chain.h"
 #include "tern/kernels/scan.h"
 #include "tern/kernels/softmax.h"

@@ -12,6 +12,7 @@
 #include "tern/core/ops/random.h"
 #include "tern/core/ops/rearrange.h"
 #include "tern/core/ops/reduce.h"
+#include "tern/core/ops/rotary.h"
 #include "tern/core/ops/row_chain.h"
 #include "tern/core/ops/softmax.h"
 #include "tern/core/ops/sort.h"

@@ -236,6 +236,24 @@ TEST(NullPointers, FromStorage) {
   expect_error([] { from_blob(nullptr, {2}, float32); }, {"null"});
 }
 
+/// Each with what is wrong and what is expected.
+TEST(RotaryErrors, SayWhatDoesNotFit) {
+  const Tensor x = ones({3, 2, 6}), at = arange(0, 3);
+  expect_error([&] { rotary(x, at, {.rotary_dim = 3}); }, {"rotary_dim", "even", "3"});
+  expect_error([&] { rotary(x, at, {.rotary_dim = 8}); }, {"rotary_dim", "head_dim (6)", "8"});
+  expect_error([&] { rotary(x, at, {.rotary_dim = -2}); }, {"rotary_dim", "-2"});
+  expect_error([&] { rotary(ones({3, 1, 300}), at); }, {"256", "300"});
+  expect_error([&] { rotary(ones({3, 2, 5}), at); }, {"even", "5"});
+  expect_error([&] { rotary(x, at, {.base = 0}); }, {"base", "0"});
+  expect_error([&] { rotary(x, arange(0, 4)); }, {"positions", "[3]", "[4]"});
+  expect_error([&] { rotary(x, at.to(float32)); }, {"positions", "int64 or int32", "float32"});
+  expect_error([&] { rotary(x, {}); }, {"positions"});
+  expect_error([&] { rotary(x, at.reshape({3, 1})); }, {"positions", "[3, 1]"});
+  expect_error([&] { rotary(x, at - 2.0); }, {"2 of the positions", "negative", "token 0"});
+  expect_error([&] { rotary(ones({3, 6}), at); }, {"[tokens, heads, head_dim]"});
+  expect_error([&] { rotary(at.reshape({3, 1, 1}), at); }, {"floating", "int64"});
+}
+
 /// 0 is padding. PyTorch's floating masks mean the opposite.
 TEST(AttentionMask, FloatingOnesAreRefusedEverywhere) {
   const Tensor x = ones({6, 2, 4}), kv = ones({6, 2, 2, 4}), qkv = ones({6, 3, 2, 4});

@@ -160,6 +160,10 @@ inline void layer_calls(const AddCall& op) {
     return dropout_residual_layer_norm(in.like({5, 17}), in.like({5, 17}), in.like({17}), in.like({17}), 1e-5,
                                        dropout_options(in));
   });
+  op("rotary", [](Inputs& in) {
+    const RotaryOptions options{.rotary_dim = 2 * in.below(3), .interleaved = in.one_in(2)};
+    return rotary(in.like({4, 3, 6}), in.like({4}, int64), options);
+  });
   op("dropout", [](Inputs& in) { return dropout(in.any(), dropout_options(in)); });
   op("cross_entropy", [](Inputs& in) {
     return cross_entropy(

@@ -262,6 +262,16 @@ TEST_F(SecondDerivative, AttentionOverMoreKeysThanOneLook) {
   }
 }
 
+TEST_F(SecondDerivative, Rotary) {
+  const Tensor positions = from_vector<int64_t>({0, 7, 100000}, {3});
+  for (const bool interleaved : {false, true})
+    for (const int64_t rotary_dim : {0, 4}) {
+      const RotaryOptions options{.rotary_dim = rotary_dim, .interleaved = interleaved};
+      expect_derivatives([&](const Tensors& in) { return square(rotary(in[0].transpose(0, 1), positions, options)); },
+                         {normal({2, 3, 6})});
+    }
+}
+
 TEST_F(SecondDerivative, OfRowsThatAreLeftOutIsZero) {
   Tensor logits = from_vector<double>({1, 2, INFINITY, -INFINITY, 3, 0, 4, INFINITY}, {4, 2});
   logits.set_requires_grad(true);

@@ -232,6 +232,10 @@ TEST_F(Parity, Indexing) {
                   [](const Tensors& in) { return embedding(in[0], in[1], 3); });
     expect_parity("embedding int32", {normal({50, 7}, dtype), ids.to(int32)},
                   [](const Tensors& in) { return embedding(in[0], in[1]); });
+    for (const bool interleaved : {false, true})
+      expect_parity("rotary", {normal({19, 6, 24}, dtype), indices({19}, 5000)}, [&](const Tensors& in) {
+        return rotary(in[0].slice(1, 0, 5), in[1], {.rotary_dim = 16, .interleaved = interleaved});
+      });
     expect_parity("index_select", {normal({6, 50, 3}, dtype), indices({9}, 50)},
                   [](const Tensors& in) { return index_select(in[0], 1, in[1]); });
     expect_parity("gather", {normal({6, 50}, dtype), indices({6, 9}, 50)},
