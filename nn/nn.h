@@ -2,6 +2,7 @@
 // Modules, layers and initialisers.
 
 #include "tern/nn/init.h"
+#include "tern/nn/key_value_cache.h"
 #include "tern/nn/layer_decay.h"
 #include "tern/nn/layers/activation.h"
 #include "tern/nn/layers/bilinear.h"

@@ -7,6 +7,8 @@
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/attention_call.h"
 #include "tern/core/ops/indexing.h"
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/sort.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
 
@@ -326,6 +328,13 @@ SequenceLayout packed_layout(const std::vector<int64_t>& lengths, Device device)
   layout.max_length = longest;
   layout.tokens = total;
   return layout;
+}
+
+Tensor sequence_positions(const SequenceLayout& layout, int64_t tokens) {
+  const NoGrad off;
+  const Tensor offsets = layout.offsets.to(DType::kInt64);
+  const Tensor token = arange(0, static_cast<double>(tokens), 1, offsets.options());
+  return token - index_select(offsets, 0, searchsorted(offsets, token, true) - 1.0);
 }
 
 }  // namespace tern

@@ -16,6 +16,7 @@ struct SequenceLayout {
   int64_t max_length = 0;
   Tensor key_mask;
   Tensor row_keys;      // int64 [tokens] or undefined, see DropoutOptions
+  Tensor positions;     // int64 or int32 [tokens], see rotary(); undefined: sequence_positions(), computed where needed
   int64_t tokens = -1;  // the last offset, if the host has it: on a GPU nothing else detects offsets that are too large
   int64_t sequences() const { return offsets.numel() - 1; }
 };
@@ -31,7 +32,9 @@ struct AttentionOptions {
 
 /// Fused scaled dot-product attention; no score matrix in memory, except for a second derivative: its first gradient
 /// (create_graph) is made of ops, sequence by sequence. q: [tokens, heads, head_dim], k, v: [tokens,
-/// kv_heads, head_dim]; result like q. Query and key sequences may differ (cross-attention).
+/// kv_heads, head_dim]; result like q. Query and key sequences may differ (cross-attention). Where their lengths do,
+/// causal and window align them at their ends: the last query has the position of the last key (as in flash-attention;
+/// PyTorch's is_causal aligns the beginnings).
 Tensor attention(const Tensor& q, const Tensor& k, const Tensor& v, const SequenceLayout& query_layout,
                  const SequenceLayout& key_layout, const AttentionOptions& options = {});
 
@@ -49,5 +52,7 @@ Tensor self_attention(const Tensor& qkv, const SequenceLayout& layout, const Att
 SequenceLayout padded_layout(int64_t batch, int64_t length, const Tensor& key_mask = {}, Device device = {});
 /// The layout of packed sequences of these lengths.
 SequenceLayout packed_layout(const std::vector<int64_t>& lengths, Device device = {});
+/// Each token's position in its sequence: int64 [tokens]. Tokens after the last sequence are counted from its end.
+Tensor sequence_positions(const SequenceLayout& layout, int64_t tokens);
 
 }  // namespace tern

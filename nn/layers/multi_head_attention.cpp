@@ -1,6 +1,7 @@
 #include "tern/nn/layers/multi_head_attention.h"
 
 #include <cmath>
+#include <vector>
 
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler/profiler.h"
@@ -14,6 +15,12 @@ int64_t checked_width(int64_t width, int64_t heads) {
              "nn::MultiHeadAttention: width must be a positive multiple of heads, got width ", width, " and ", heads,
              " heads");
   return width;
+}
+
+int64_t checked_kv_heads(int64_t heads, int64_t kv_heads) {
+  TERN_CHECK(kv_heads >= 0 && (kv_heads == 0 || heads % kv_heads == 0),
+             "nn::MultiHeadAttention: kv_heads must divide the ", heads, " heads, or be 0 for as many, got ", kv_heads);
+  return kv_heads == 0 ? heads : kv_heads;
 }
 
 /// torch.nn.MultiheadAttention: Xavier over the fused matrix, torch.nn.Linear's default for the output, zero biases.
@@ -31,10 +38,13 @@ MultiHeadAttention::MultiHeadAttention(const Scope& s, int64_t width, int64_t he
     : Module(s),
       width_(checked_width(width, heads)),
       heads_(heads),
+      kv_heads_(checked_kv_heads(heads, options.kv_heads)),
       dropout_(options.dropout),
       causal_(options.causal),
       window_(options.window),
-      qkv_(sub("qkv"), width, 3 * width, projection(options, options.qkv_bias, init::xavier_uniform())),
+      rotary_(options.rotary),
+      qkv_(sub("qkv"), width, width / heads * (heads + 2 * kv_heads_),
+           projection(options, options.qkv_bias, init::xavier_uniform())),
       out_(sub("out"), width, width, projection(options, true, {})) {
   TERN_CHECK(dropout_ >= 0 && dropout_ <= 1, "nn::MultiHeadAttention: dropout must be in [0, 1], got ", dropout_);
   TERN_CHECK(window_ >= -1, "nn::MultiHeadAttention: window must be -1 (none) or >= 0, got ", window_);
@@ -70,11 +80,50 @@ RowChain MultiHeadAttention::chain(const Tensor& x, const SequenceLayout& layout
 RowChain MultiHeadAttention::steps(const Tensor& x, const SequenceLayout& layout) const {
   const ProfileRange range(name());
   check_tokens(x, "x");
+  if (rotary_ || kv_heads_ != heads_) {
+    const auto [q, k, v] = projections(x);
+    const Tensor positions =
+        !rotary_ || layout.positions.defined() ? layout.positions : sequence_positions(layout, x.size(0));
+    RowChain chain(attention(rotated(q, positions), rotated(k, positions), v, layout, layout, attention_options())
+                       .reshape({-1, width_}));
+    out_.append_to(chain);
+    return chain;
+  }
   RowChain chain(x);
   qkv_.append_to(chain);
   chain.self_attention(heads_, layout, attention_options());
   out_.append_to(chain);
   return chain;
+}
+
+/// Queries, keys and values of self-attention: [tokens, heads or kv_heads, head_dim].
+std::array<Tensor, 3> MultiHeadAttention::projections(const Tensor& x) const {
+  const int64_t size = width_ / heads_;
+  const std::vector<Tensor> parts =
+      qkv_.forward(x).reshape({x.size(0), heads_ + 2 * kv_heads_, size}).split({heads_, kv_heads_, kv_heads_}, 1);
+  return {parts[0], parts[1], parts[2]};
+}
+
+Tensor MultiHeadAttention::rotated(const Tensor& x, const Tensor& positions) const {
+  return rotary_ ? rotary(x, positions, *rotary_) : x;
+}
+
+Tensor MultiHeadAttention::forward(const Tensor& x, KeyValueCache& cache, int64_t layer) const {
+  TERN_CHECK(causal_,
+             "nn::MultiHeadAttention: a layer that uses a cache must be causal, because earlier tokens cannot "
+             "see later ones; construct it with {.causal = true}");
+  return hooked(x, [&](const Tensor& input) {
+    const ProfileRange range(name());
+    check_tokens(input, "x");
+    const Tensor& positions = cache.positions();
+    TERN_CHECK(input.size(0) == positions.numel(), "nn::MultiHeadAttention: x has ", input.size(0),
+               " rows, the cache expects ", positions.numel(),
+               " new tokens; call its extend() once before each forward of the model");
+    const auto [q, k, v] = projections(input);
+    const Tensor attended =
+        cache.attention(layer, rotated(q, positions), rotated(k, positions), v, attention_options());
+    return out_.forward(attended.reshape({-1, width_}));
+  });
 }
 
 Tensor MultiHeadAttention::forward(const Tensor& x, const Tensor& key_mask) const {
@@ -91,8 +140,11 @@ RowChain MultiHeadAttention::steps(const Tensor& x, const SequenceLayout& layout
   const ProfileRange range(name());
   check_tokens(x, "x");
   check_tokens(memory, "memory");
+  TERN_CHECK(!rotary_,
+             "nn::MultiHeadAttention: rotary embeddings are for self-attention; positions in x and in memory "
+             "have no distance");
   const auto [query, key_value] = qkv_.forward_parts(x, memory, width_);
-  const Tensor q = query.reshape({x.size(0), heads_, -1}), kv = key_value.reshape({memory.size(0), 2, heads_, -1});
+  const Tensor q = query.reshape({x.size(0), heads_, -1}), kv = key_value.reshape({memory.size(0), 2, kv_heads_, -1});
   RowChain chain(cross_attention(q, kv, layout, memory_layout, attention_options()));
   out_.append_to(chain);
   return chain;
@@ -100,6 +152,9 @@ RowChain MultiHeadAttention::steps(const Tensor& x, const SequenceLayout& layout
 
 Tensor MultiHeadAttention::probabilities(const Tensor& x, const SequenceLayout& layout) const {
   check_tokens(x, "x");
+  TERN_CHECK(!rotary_ && kv_heads_ == heads_,
+             "nn::MultiHeadAttention: probabilities() does not support kv_heads or "
+             "rotary");
   const int64_t n = layout.sequences(), size = width_ / heads_;
   const Tensor qkv = qkv_.forward(x).reshape({n, layout.max_length, 3, heads_, size});
   const auto part = [&](int64_t i) { return qkv.select(2, i).transpose(1, 2); };

@@ -1,6 +1,11 @@
 #pragma once
 
+#include <array>
+#include <optional>
+
 #include "tern/core/ops/attention.h"
+#include "tern/core/ops/rotary.h"
+#include "tern/nn/key_value_cache.h"
 #include "tern/nn/layers/linear.h"
 
 namespace tern::nn {
@@ -10,12 +15,15 @@ struct MultiHeadAttentionOptions {
   bool qkv_bias = true;  // false: the output's projection alone has one
   double dropout = 0;    // of the probabilities, in training
   bool causal = false;
-  int64_t window = -1;           // sliding window, see AttentionOptions
-  Initializer weight_init = {};  // of all projections; torch.nn.MultiheadAttention's unless given
+  int64_t window = -1;                       // sliding window, see AttentionOptions
+  int64_t kv_heads = 0;                      // of keys and values, divides heads (grouped-query attention); 0: heads
+  std::optional<RotaryOptions> rotary = {};  // rotary embeddings of queries and keys, in self-attention
+  Initializer weight_init = {};              // of all projections; torch.nn.MultiheadAttention's unless given
 };
 
-/// Multi-head attention (Vaswani et al., arXiv:1706.03762). Parameters: "qkv" [3 * width, width], whose rows are the
-/// query's, the key's and the value's projection (torch's in_proj_weight), and "out" [width, width].
+/// Multi-head attention (Vaswani et al., arXiv:1706.03762), with fewer heads of keys and values on request (Ainslie et
+/// al., arXiv:2305.13245). Parameters: "qkv" [width + 2 * kv_width, width], whose rows are the query's, the key's and
+/// the value's projection (torch's in_proj_weight), and "out" [width, width]; kv_width is width / heads * kv_heads.
 class MultiHeadAttention final : public Module {
  public:
   /// width must be a multiple of heads.
@@ -29,6 +37,9 @@ class MultiHeadAttention final : public Module {
   /// Cross-attention: queries from x [tokens, width], keys and values from memory [memory tokens, width].
   Tensor forward(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
                  const SequenceLayout& memory_layout) const;
+  /// Causal self-attention of the new tokens of a cache, x: [new tokens, width], to all tokens of their sequences. The
+  /// layer must be causal; `layer` is its number in the cache, whose extend() was called for the new tokens.
+  Tensor forward(const Tensor& x, KeyValueCache& cache, int64_t layer) const;
 
   // The same, for more steps.
   RowChain chain(const Tensor& x, const SequenceLayout& layout) const;
@@ -36,20 +47,23 @@ class MultiHeadAttention final : public Module {
                  const SequenceLayout& memory_layout) const;
 
   /// The probabilities without dropout, of sequences of one length: [sequences, heads, length, length]. x: [tokens,
-  /// width].
+  /// width]. Not with kv_heads or rotary (Error).
   Tensor probabilities(const Tensor& x, const SequenceLayout& layout) const;
 
  private:
   RowChain steps(const Tensor& x, const SequenceLayout& layout) const;
   RowChain steps(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
                  const SequenceLayout& memory_layout) const;
+  std::array<Tensor, 3> projections(const Tensor& x) const;
+  Tensor rotated(const Tensor& x, const Tensor& positions) const;
   AttentionOptions attention_options() const;
   void check_tokens(const Tensor& x, const char* what) const;
 
-  int64_t width_, heads_;
+  int64_t width_, heads_, kv_heads_;
   double dropout_;
   bool causal_;
   int64_t window_;
+  std::optional<RotaryOptions> rotary_;
   Linear qkv_, out_;
 };
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tern/core/autograd/autocast.h"
+#include "tern/nn/key_value_cache.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/kernels/contracts/pointwise.h"
 
@@ -320,6 +321,29 @@ TEST_F(Parity, Attention) {
                   [&](const Tensors& in) {
                     return self_attention(in[0], padded_layout(2, 20, {}, in[0].device()), {.bias = in[1]});
                   });
+}
+
+TEST_F(Parity, KeyValueCache) {
+  // Sequences of different lengths, more memory at the third step, grouped heads, a window, rotated keys.
+  const std::vector<std::vector<int64_t>> steps = {{9, 2, 5}, {1, 1, 1}, {30, 0, 1}, {1, 1, 1}};
+  for (const DType dtype : kFloats)
+    for (const int64_t window : {-1, 7}) {
+      const auto tokens = [&](int64_t heads) { return normal({53, heads, 32}, dtype); };
+      expect_parity("key_value_cache", {tokens(4), tokens(2), tokens(2)}, 4, [&](const Tensors& in) {
+        const NoGrad off;
+        nn::KeyValueCache cache(1, 3, {.device = in[0].device()});
+        std::vector<Tensor> parts;
+        for (int64_t begin = 0; const std::vector<int64_t>& counts : steps) {
+          cache.extend(counts);
+          const int64_t end = begin + counts[0] + counts[1] + counts[2];
+          const auto part = [&](size_t i) { return in[i].slice(0, begin, end); };
+          const Tensor k = rotary(part(1), cache.positions());
+          parts.push_back(cache.attention(0, rotary(part(0), cache.positions()), k, part(2), {.window = window}));
+          begin = end;
+        }
+        return cat(parts);
+      });
+    }
 }
 
 TEST_F(Parity, RandomNumbersAreTheSameBits) {
