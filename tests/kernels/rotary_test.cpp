@@ -66,7 +66,7 @@ TEST_P(RotaryKernel, RotatesPairsByThePosition) {
                                     {7, 9, 32, 16, interleaved, true},
                                     {3, 4, 10, 6, interleaved, false},
                                     {2, 1, 2, 2, interleaved, true},
-                                    {40, 5, 128, 128, interleaved, false},
+                                    {40, 4, 128, 128, interleaved, false},
                                     {1, 2, 256, 256, interleaved, false},
                                     {3, 2, 7, 0, interleaved, false},
                                     {0, 2, 8, 8, interleaved, false},
