@@ -218,7 +218,7 @@ double train(CharGpt& model, const Tensor& text, const Options& options, Device 
 
 const Options kDefaults = {
     // Training. low: 1 computes in autocast_dtype(), 0 in float32.
-    {"steps", 300},
+    {"steps", 200},
     {"batch", 16},
     {"context", 64},
     {"lr", 4e-3},

@@ -316,6 +316,20 @@ TEST_F(Parity, Attention) {
                     return attention(in[0], in[1], in[2], packed_layout({5, 7, 3}, in[0].device()),
                                      padded_layout(3, 20, in[3], in[0].device()), {.window = 9});
                   });
+  // All of it at once, and a bias of each head of each sequence.
+  for (const DType dtype : kFloats)
+    for (const bool causal : {false, true})
+      expect_parity(
+          "attention with all options",
+          {normal({15, 4, 32}, dtype), normal({60, 2, 32}, dtype), normal({60, 2, 32}, dtype), mask,
+           normal({3, 4, 7, 20}, dtype)},
+          4, [&](const Tensors& in) {
+            Generator draws(fresh_seed() + 4);
+            return attention(
+                in[0], in[1], in[2], packed_layout({5, 7, 3}, in[0].device()),
+                padded_layout(3, 20, in[3], in[0].device()),
+                {.scale = 0.3, .causal = causal, .window = 9, .dropout = 0.2, .generator = &draws, .bias = in[4]});
+          });
   for (const DType dtype : {float32, bfloat16})
     expect_parity("attention with a bias", {normal({40, 3, 2, 32}, dtype), normal({1, 2, 20, 20}, dtype)}, 4,
                   [&](const Tensors& in) {
