@@ -29,7 +29,7 @@ table=kernels/cuda/resources.md
 # Kernels that require 16-byte accesses: patterns of "FILE KERNEL" and the accesses that each instance must have.
 vectorised=(
   'both ^pointwise_float (Forward|Backward)Body'
-  'both ^copy.cu elementwise_kernel<.*Identity'
+  'both ^copy.cu elementwise_kernel<[^d].*Identity'  # but doubles
   'both ^softmax.cu softmax_'
   'both ^norm.cu layer_norm_'
   'both ^dropout.cu dropout_kernel'

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/optim/gradient_norm.h"
 
 namespace tern::dist {
 namespace {
@@ -55,6 +56,8 @@ ShardedOptimizer::ShardedOptimizer(DataParallel& parallel, const Divided& divide
       shards_(parallel.sharded()),
       parts_(divided.parts) {
   if (!shards_) return;
+  TERN_CHECK(!algorithm.whole, algorithm.name,
+             ": needs whole parameters, but the processes hold parts of them: give DataParallel sharded = false");
   std::vector<int32_t> trained;
   for (size_t p = 0; p < parts_.size(); ++p)
     if (parts_[p].bucket() >= 0) trained.push_back(static_cast<int32_t>(p));
@@ -103,7 +106,7 @@ Tensor ShardedOptimizer::norm_of(const std::vector<Tensor>& gradients, const std
   kernels::gradient_norm_blocks(stream, views.data(), static_cast<int64_t>(views.size()),
                                 static_cast<kernels::GradientBlock*>(own_blocks_.raw_data()));
   group_.all_gather_async(all_blocks_, own_blocks_).wait();
-  const Tensor norm = empty({static_cast<int64_t>(sizeof(kernels::GradientNorm))}, {.dtype = uint8, .device = device});
+  const Tensor norm = optim::empty_norm(device);
   kernels::gradient_norm_fold(stream, static_cast<const kernels::GradientBlock*>(all_blocks_.raw_data()),
                               static_cast<const int64_t*>(order_.raw_data()), order_.numel(),
                               static_cast<kernels::GradientNorm*>(norm.raw_data()));

@@ -7,6 +7,11 @@
 
 namespace tern::optim {
 
+Tensor empty_norm(Device device) {
+  static_assert(sizeof(kernels::GradientNorm) == 2 * sizeof(double));
+  return empty({2}, {.dtype = float64, .device = device});
+}
+
 Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device, const Tensor& ticket) {
   const ProfileRange range("gradient_norm", RangeKind::kOp);
   std::vector<kernels::ConstView> views;
@@ -18,7 +23,7 @@ Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device, const 
   const kernels::Stream stream = current_stream(device);
   const int64_t count = static_cast<int64_t>(views.size());
   const Workspace workspace(device, [&] { return kernels::gradient_norm_workspace(stream, elements, count); });
-  const Tensor norm = empty({static_cast<int64_t>(sizeof(kernels::GradientNorm))}, {.dtype = uint8, .device = device});
+  const Tensor norm = empty_norm(device);
   const bool counted = device.is_cuda() && (count > 1 || elements > kernels::kGradientNormBlock);
   const Tensor counter = counted && !ticket.defined() ? zeros({}, {.dtype = int32, .device = device}) : ticket;
   kernels::gradient_norm(stream, views.data(), count, workspace.data(), counter.view().data,

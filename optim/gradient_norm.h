@@ -7,6 +7,8 @@
 
 namespace tern::optim {
 
+/// Memory for a kernels::GradientNorm on the device: float64 [2], so that ops can read the sum of squares, element 0.
+Tensor empty_norm(Device device);
 /// Computes a kernels::GradientNorm on the device, in one pass over contiguous gradients of that device. `ticket`: an
 /// int32 0 on the device that the caller keeps for later calls, which saves the launch that creates one.
 Tensor gradient_norm(const std::vector<Tensor>& gradients, Device device, const Tensor& ticket = {});

@@ -2,14 +2,18 @@
 // Optimizers, gradient clipping and learning rate schedules.
 
 #include "tern/optim/adadelta.h"
+#include "tern/optim/adafactor.h"
 #include "tern/optim/adagrad.h"
 #include "tern/optim/adam.h"
 #include "tern/optim/clip.h"
 #include "tern/optim/ema.h"
 #include "tern/optim/grad_scaler.h"
+#include "tern/optim/lamb.h"
 #include "tern/optim/lion.h"
+#include "tern/optim/look_ahead.h"
 #include "tern/optim/lr_scheduler.h"
 #include "tern/optim/lr_schedules.h"
+#include "tern/optim/muon.h"
 #include "tern/optim/nadam.h"
 #include "tern/optim/radam.h"
 #include "tern/optim/rmsprop.h"

@@ -27,6 +27,14 @@ void check_share(const char* optimizer, const char* option, double value) {
 
 }  // namespace detail
 
+namespace {
+
+std::optional<Shape> shape_of(const Algorithm::State& state, const Tensor& parameter) {
+  return state.shape ? state.shape(parameter.shape()) : parameter.shape();
+}
+
+}  // namespace
+
 std::vector<ParameterGroup> no_decay_groups(const std::vector<NamedTensor>& parameters, double weight_decay) {
   std::vector<ParameterGroup> groups(2);
   groups[0].weight_decay = weight_decay;
@@ -226,7 +234,8 @@ bool Optimizer::wants_master(const Tensor& weight) const {
 int64_t Optimizer::state_bytes() const {
   int64_t bytes = 0;
   for (const Slot& slot : slots_) {
-    for (const Tensor& state : slot.states) bytes += state.nbytes();
+    for (const Tensor& state : slot.states)
+      if (state.defined()) bytes += state.nbytes();
     if (slot.master.defined()) bytes += slot.master.nbytes();
     if (slot.compensation.defined()) bytes += slot.compensation.nbytes();
   }
@@ -235,10 +244,12 @@ int64_t Optimizer::state_bytes() const {
 
 int64_t Optimizer::state_bytes_of(const Tensor& parameter) const {
   const int64_t of_state = is_low_precision(parameter.dtype()) ? size_of(float32) : size_of(parameter.dtype());
-  int64_t bytes = static_cast<int64_t>(algorithm_.states.size()) * of_state;
-  if (wants_master(parameter)) bytes += size_of(float32);
-  if (algorithm_.kahan) bytes += size_of(parameter.dtype());
-  return bytes * parameter.numel();
+  int64_t bytes = 0;
+  for (const Algorithm::State& state : algorithm_.states)
+    if (const std::optional<Shape> shape = shape_of(state, parameter)) bytes += shape->numel() * of_state;
+  if (wants_master(parameter)) bytes += parameter.numel() * size_of(float32);
+  if (algorithm_.kahan) bytes += parameter.nbytes();
+  return bytes;
 }
 
 Optimizer::Gradients Optimizer::gradients() const {
@@ -269,8 +280,10 @@ Optimizer::Slot Optimizer::completed(const Slot& slot) const {
   TensorOptions options = slot.weight.options();
   full.step = zeros({1}, {.dtype = int64, .device = options.device});
   if (is_low_precision(options.dtype)) options.dtype = float32;
-  for (const Algorithm::State& state : states_of(slot))
-    full.states.push_back(tern::full(slot.weight.shape(), state.initial, options));
+  for (const Algorithm::State& state : states_of(slot)) {
+    const std::optional<Shape> shape = shape_of(state, slot.weight);
+    full.states.push_back(shape ? tern::full(*shape, state.initial, options) : Tensor());
+  }
   if (wants_master(slot.weight)) full.master = slot.weight.detach().to(float32);
   if (algorithm_.kahan) full.compensation = zeros(slot.weight.shape(), slot.weight.options());
   return full;
@@ -333,7 +346,10 @@ StepResult Optimizer::step(const StepOptions& options) {
     step.norm = norm_data(result.norm_);
   }
 
-  run_updates(gradients, step);
+  if (algorithm_.whole)
+    run_whole_updates(gradients, options, result);
+  else
+    run_updates(gradients, step);
   return result;
 }
 
@@ -389,7 +405,7 @@ void Optimizer::run_updates(const Gradients& gradients, kernels::OptimizerStep s
 void Optimizer::append_state(const Slot& slot, StateView& state) const {
   state.push_back({"step." + slot.name, slot.step});
   for (size_t i = 0; i < slot.states.size(); ++i)
-    state.push_back({states_of(slot)[i].name + "." + slot.name, slot.states[i]});
+    if (slot.states[i].defined()) state.push_back({states_of(slot)[i].name + "." + slot.name, slot.states[i]});
   if (slot.master.defined()) state.push_back({"master." + slot.name, slot.master});
   if (slot.compensation.defined()) state.push_back({"compensation." + slot.name, slot.compensation});
 }

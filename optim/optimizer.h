@@ -23,6 +23,15 @@ namespace tern::optim {
 
 struct GroupState;
 
+/// What a rule of whole parameters is given and changes, in fp32 (fp64 for fp64 weights), with gradients off.
+struct WholeParameter {
+  std::string name;
+  Tensor weight;               // is replaced by the new weight
+  Tensor gradient;             // multiplied by all factors (clipping, loss scale, sign)
+  std::vector<Tensor> states;  // are replaced too; undefined where the parameter does not keep one
+  Tensor count;                // float64 without dimensions, on the device: the number of this update, from 1
+};
+
 /// What an optimizer does with its parameters: algorithm_of() in optim/rule_optimizer.h makes one of an options struct.
 struct Algorithm {
   const char* name = "";  // for messages; a literal
@@ -34,6 +43,8 @@ struct Algorithm {
     std::string name;
     int index = 0;       // in kernels::OptimizerTensor::states
     double initial = 0;  // its value before the first update
+    /// Its shape for a parameter of this shape, if that keeps one; null: the parameter's.
+    std::function<std::optional<Shape>(const Shape& parameter)> shape = {};
   };
   std::vector<State> states;            // of each parameter
   std::any rule;                        // the rule's struct, for update
@@ -42,6 +53,9 @@ struct Algorithm {
   std::function<void(kernels::Stream stream, const std::vector<GroupState>& groups,
                      const std::vector<kernels::OptimizerTensor>& tensors, const kernels::OptimizerStep& step)>
       update;
+  /// Instead of update, for a rule that needs a whole parameter at a time (norms, products): replaces the weight and
+  /// the states. It must not wait for the device.
+  std::function<void(const GroupState& group, WholeParameter& parameter)> whole = {};
 };
 
 /// Parameters that share hyper-parameters; what is not given is the optimizer's.
@@ -205,6 +219,7 @@ class Optimizer {
   void prepare(const std::vector<int32_t>& active);
   kernels::OptimizerTensor describe(const Slot& slot, const Tensor& gradient) const;
   void run_updates(const Gradients& gradients, kernels::OptimizerStep step);
+  void run_whole_updates(const Gradients& gradients, const StepOptions& options, const StepResult& result);
   void append_state(const Slot& slot, StateView& state) const;
   void check_steps(const StateView& state) const;
   void share_steps();

@@ -1,7 +1,10 @@
 #pragma once
-// An optimizer of a rule (kernels/optimizer_rules.h) and an options struct, which has kName, lr, weight_decay,
-// maximize, master_weights, kahan, capturable and rule(). docs/examples/custom_optimizer.cpp is one.
+// An optimizer of an options struct, which has kName, lr, weight_decay, maximize and master_weights, and either
+//   kahan, capturable and rule(): a rule for one weight (kernels/optimizer_rules.h), for all weights in one pass;
+//   docs/examples/custom_optimizer.cpp is one
+//   check(), states() and update(parameter): a rule for one parameter at a time, made of ops; optim/muon.h is one
 
+#include "tern/core/ops/pointwise.h"
 #include "tern/kernels/optimizer_tiles.h"
 #include "tern/optim/optimizer.h"
 
@@ -50,6 +53,31 @@ Algorithm algorithm_of(const Options& options) {
     }
     kernels::update_weights(stream, kernels::make_rules(rules.data()), tensors.data(),
                             static_cast<int64_t>(tensors.size()), step);
+  };
+  return algorithm;
+}
+
+/// The same for a rule of whole parameters.
+template <class Options>
+requires requires(const Options& options, WholeParameter& parameter) { options.update(parameter); }
+Algorithm algorithm_of(const Options& options) {
+  options.check();
+  Algorithm algorithm;
+  algorithm.name = Options::kName;
+  algorithm.lr = options.lr;
+  algorithm.weight_decay = options.weight_decay;
+  algorithm.master_weights = options.master_weights;
+  algorithm.states = Options::states();
+  Options rule = options;
+  algorithm.rule = rule;
+  if (const double* momentum = detail::momentum_of(rule)) algorithm.momentum = *momentum;
+  algorithm.whole = [](const GroupState& group, WholeParameter& parameter) {
+    auto of_group = std::any_cast<const Options&>(group.rule);
+    of_group.lr = group.lr;
+    of_group.weight_decay = group.weight_decay;
+    if (double* momentum = detail::momentum_of(of_group)) *momentum = *group.momentum;
+    if (of_group.maximize) parameter.gradient = neg(parameter.gradient);
+    of_group.update(parameter);
   };
   return algorithm;
 }
