@@ -59,6 +59,8 @@
 #include "tern/data/transforms/resize.h"
 #include "tern/dist/communicator.h"
 #include "tern/dist/data_parallel.h"
+#include "tern/dist/loop_state.h"
+#include "tern/dist/metrics.h"
 #include "tern/dist/rendezvous.h"
 #include "tern/dist/sharded_optimizer.h"
 #include "tern/dist/store.h"

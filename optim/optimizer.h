@@ -141,6 +141,8 @@ class Optimizer {
   /// A kernels::GradientNorm of the gradients as they are now, on the device.
   Tensor gradient_norm();
 
+  /// The algorithm's name, "adamw".
+  const char* name() const { return algorithm_.name; }
   const std::vector<GroupState>& param_groups() const { return groups_; }
   /// The learning rate of the first group.
   double lr() const { return groups_.front().lr; }
