@@ -133,23 +133,31 @@ void LoopState::add(Entry entry) {
 }
 
 void LoopState::add(const std::string& name, nn::Module& module) {
-  add({name, "module", false, false, false, [&module] { return module.state_dict(); },
-       [&module](const StateView& state) { module.load_state_dict(state); }});
+  add({.name = name,
+       .kind = "module",
+       .get = [&module] { return module.state_dict(); },
+       .set = [&module](const StateView& state) { module.load_state_dict(state); }});
 }
 
 void LoopState::add(const std::string& name, optim::Optimizer& optimizer) {
   const bool divided = group_->size() > 1 && dynamic_cast<const ShardedOptimizer*>(&optimizer) != nullptr;
-  add({name, std::string("optimizer ") + optimizer.name(), false, divided, false,
-       [&optimizer] { return optimizer_state(optimizer); },
-       [&optimizer](const StateView& state) { load_optimizer(optimizer, state); }});
+  add({.name = name,
+       .kind = std::string("optimizer ") + optimizer.name(),
+       .divided = divided,
+       .get = [&optimizer] { return optimizer_state(optimizer); },
+       .set = [&optimizer](const StateView& state) { load_optimizer(optimizer, state); }});
 }
 
 void LoopState::add(const std::string& name, const Generator& generator) {
-  add({name, "generator", true, false, false, [generator] { return generator_state(generator); },
-       [handle = Generator(generator)](const StateView& state) mutable {
-         handle.set_seed(static_cast<uint64_t>(find(state, "seed").item<int64_t>()));
-         handle.set_offset(static_cast<uint64_t>(find(state, "offset").item<int64_t>()));
-       }});
+  add({.name = name,
+       .kind = "generator",
+       .per_rank = true,
+       .get = [generator] { return generator_state(generator); },
+       .set =
+           [handle = Generator(generator)](const StateView& state) mutable {
+             handle.set_seed(static_cast<uint64_t>(find(state, "seed").item<int64_t>()));
+             handle.set_offset(static_cast<uint64_t>(find(state, "offset").item<int64_t>()));
+           }});
 }
 
 void LoopState::agree(const std::string& error) const {

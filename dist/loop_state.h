@@ -90,20 +90,27 @@ class LoopState {
     bool per_rank = false;
     bool divided = false;  // a sharded optimizer: its state is given to rank 0 alone
     bool resizes = false;  // shapes may differ from those that the object has now
-    std::function<StateView()> get;
-    std::function<void(const StateView&)> set;
+    std::function<StateView()> get = {};
+    std::function<void(const StateView&)> set = {};
   };
 
   template <class T>
   void add_object(const std::string& name, T& object, bool per_rank) {
-    add({name, "object", per_rank, false, std::derived_from<T, Metric>, [&object] { return object.state_dict(); },
-         [&object](const StateView& state) { object.load_state_dict(state); }});
+    add({.name = name,
+         .kind = "object",
+         .per_rank = per_rank,
+         .resizes = std::derived_from<T, Metric>,
+         .get = [&object] { return object.state_dict(); },
+         .set = [&object](const StateView& state) { object.load_state_dict(state); }});
   }
   template <class T>
   void add_number(const std::string& name, T& number, bool per_rank) {
     const auto tensor = [&number] { return StateView{{"value", from_vector(std::vector<T>{number}, {1})}}; };
-    add({name, std::is_same_v<T, double> ? "number" : "integer", per_rank, false, false, tensor,
-         [&number](const StateView& state) { number = state[0].tensor.template item<T>(); }});
+    add({.name = name,
+         .kind = std::is_same_v<T, double> ? "number" : "integer",
+         .per_rank = per_rank,
+         .get = tensor,
+         .set = [&number](const StateView& state) { number = state[0].tensor.template item<T>(); }});
   }
   void add(Entry entry);
   StateView gathered() const;

@@ -188,8 +188,8 @@ class R2 final : public Metric {
 };
 
 /// Expected calibration error (Guo et al., arXiv:1706.04599): the mean over bins of confidence, weighted by their
-/// examples, of |share that is right - mean confidence|. Bin i of n holds confidences in [i / n, (i + 1) / n); exactly
-/// 1 is a bin of its own, as in torchmetrics.
+/// examples, of |share that is right - mean confidence|. Bin i of n holds confidences in [i / n, (i + 1) / n); the
+/// confidence 1 has a separate bin, as in torchmetrics.
 class CalibrationError final : public Metric {
  public:
   /// Throws Error unless bins is in [1, 10000].

@@ -22,8 +22,8 @@ struct AdafactorOptions {
 
 /// Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", arXiv:1804.04235, with
 /// torch.optim.Adafactor's defaults and order of operations. State: row_var and col_var of parameters with two
-/// dimensions or more (for a matrix [m, n]: m + n numbers), variance of the others. Processes that hold parts of
-/// parameters (ZeRO-1) are refused with an Error.
+/// dimensions or more (for a matrix [m, n]: m + n numbers), variance of the others. A ShardedOptimizer that
+/// divides parameters among processes (ZeRO-1) throws Error.
 using Adafactor = RuleOptimizer<AdafactorOptions>;
 
 }  // namespace tern::optim

@@ -22,8 +22,8 @@ struct LambOptions {
 
 /// You et al., "Large Batch Optimization for Deep Learning", arXiv:1904.00962, algorithm 2, with the correction of
 /// Adam's bias: Adam's update, weight decay added, times |weight| / |update| of each parameter (1 where either is 0).
-/// As in NVIDIA's Apex and timm, groups without weight decay keep Adam's update. State exp_avg, exp_avg_sq. Processes
-/// that hold parts of parameters (ZeRO-1) are refused with an Error.
+/// As in NVIDIA's Apex and timm, groups without weight decay keep Adam's update. State exp_avg, exp_avg_sq. A
+/// ShardedOptimizer that divides parameters among processes (ZeRO-1) throws Error.
 using Lamb = RuleOptimizer<LambOptions>;
 
 }  // namespace tern::optim

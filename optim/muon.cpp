@@ -38,7 +38,7 @@ std::vector<Algorithm::State> MuonOptions::states() { return {{.name = "momentum
 
 void MuonOptions::update(WholeParameter& p) const {
   TERN_CHECK(p.weight.dim() == 2, kName, ": '", p.name, "' has shape ", p.weight.shape(),
-             ", but Muon is for matrices: give biases, norms and other parameters to an AdamW beside it");
+             ", but Muon is for matrices: train the other parameters with a second optimizer, AdamW");
   Tensor& buffer = p.states[0];
   buffer = lerp(buffer, p.gradient, 1 - momentum);
   const Tensor direction = nesterov ? lerp(p.gradient, buffer, momentum) : buffer;

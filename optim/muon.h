@@ -31,9 +31,10 @@ struct MuonOptions {
 };
 
 /// Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024, as torch.optim.Muon: the momentum of
-/// each matrix is replaced by a near orthogonal one (Newton-Schulz iterations). For the matrices of hidden layers;
-/// embeddings, the last layer, biases and norms belong to an AdamW beside it. State momentum_buffer. Processes that
-/// hold parts of parameters (ZeRO-1) are refused with an Error.
+/// each matrix is replaced by a near orthogonal one (Newton-Schulz iterations). It is for the matrices
+/// of hidden layers: train embeddings, the last layer, biases and norms with a second optimizer, AdamW. State
+/// momentum_buffer. A ShardedOptimizer that
+/// divides parameters among processes (ZeRO-1) throws Error.
 using Muon = RuleOptimizer<MuonOptions>;
 
 }  // namespace tern::optim

@@ -51,7 +51,8 @@ RotaryParams checked_params(int64_t head_dim, const RotaryOptions& options) {
              options.base);
   RotaryParams params{.pairs = size / 2, .interleaved = options.interleaved};
   for (int64_t i = 0; i < params.pairs; ++i)
-    params.turns[i] = std::pow(options.base, -2.0 * static_cast<double>(i) / static_cast<double>(size)) / (2 * std::numbers::pi);
+    params.turns[i] =
+        std::pow(options.base, -2.0 * static_cast<double>(i) / static_cast<double>(size)) / (2 * std::numbers::pi);
   return params;
 }
 

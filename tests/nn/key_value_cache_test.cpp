@@ -126,7 +126,7 @@ TEST(MultiHeadAttention, GroupsRotaryAndWindowsWithAndWithoutACache) {
       }
       EXPECT_EQ(cache.lengths(), lengths);
       EXPECT_EQ(cache.bytes(), 2 * 3 * (capacity == 0 ? 32 : 27) * c.kv_heads * kHeadDim * 8);
-      // A batch of one length, whose rotation counts anew in each sequence; given positions are used.
+      // In a padded batch positions start at 0 in each sequence; positions in the layout replace them.
       const Tensor two = stack({x[0], x[1].slice(0, 0, 8)});
       expect_numbers(layer.forward(two)[1], defined(layer, c, two[1]));
       SequenceLayout moved = packed_layout({8});
