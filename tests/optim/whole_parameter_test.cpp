@@ -187,6 +187,8 @@ TEST(WholeParameters, FactorsOfTheGradients) {
     by_hand.step();
   }
   EXPECT_LE(relative_error(clipped, weight.to_vector<double>()), 1e-5);
+  const Values scaled = after(gradient * 8.0, {.eps = norm}, {.max_norm = norm / 2, .inverse_scale = inverse});
+  EXPECT_LE(relative_error(scaled, clipped), 1e-6);
 }
 
 TEST(WholeParameters, ASkippedStepChangesNothing) {
