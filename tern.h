@@ -57,6 +57,7 @@
 #include "tern/data/transforms/geometry.h"
 #include "tern/data/transforms/random.h"
 #include "tern/data/transforms/resize.h"
+#include "tern/dist/accelerator.h"
 #include "tern/dist/communicator.h"
 #include "tern/dist/data_parallel.h"
 #include "tern/dist/loop_state.h"

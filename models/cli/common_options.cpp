@@ -1,20 +1,16 @@
 #include "tern/models/cli/common_options.h"
 
-#include "tern/core/device/backend.h"
-#include "tern/dist/rendezvous.h"
+#include "tern/dist/placement.h"
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/kernel.h"
 
 namespace tern::cli {
 namespace {
 
-/// A rank of a job takes the GPU of its number on this machine, or the only one that it is shown, and starts no other.
 Device wanted_device(const std::string& text) {
   const dist::Launch launch = dist::detect_launch();
-  const Device rank_device{DeviceType::kCUDA, cuda::listed_device_count() == 1 ? 0 : launch.local_rank};
-  if (text == "auto")
-    return !launch.is_parallel() ? best_device() : cuda::suitable_device_count() > 0 ? rank_device : cpu;
-  return launch.is_parallel() && text == "cuda" ? rank_device : parse_device(text);
+  if (text == "auto") return dist::best_rank_device(launch);
+  return launch.is_parallel() && text == "cuda" ? dist::rank_gpu(launch) : parse_device(text);
 }
 
 }  // namespace

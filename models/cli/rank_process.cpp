@@ -1,7 +1,6 @@
 #include "tern/models/cli/rank_process.h"
 
 #include <fcntl.h>
-#include <sched.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -10,14 +9,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <fstream>
-#include <thread>
 #include <utility>
 
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/file_kind.h"
-#include "tern/dist/rendezvous.h"
+#include "tern/dist/placement.h"
 #include "tern/kernels/base/check.h"
-#include "tern/kernels/kernel.h"
 
 namespace tern::cli {
 namespace {
@@ -32,15 +29,6 @@ Rank self;
 void redirect(int file, int to) {
   dup2(file, to);
   close(file);
-}
-
-/// Divides the machine's cores among its processes, unless the launcher bound them or OMP_NUM_THREADS is set.
-void share_cores(const dist::Launch& launch) {
-  if (const char* chosen = std::getenv("OMP_NUM_THREADS"); chosen && *chosen) return;
-  cpu_set_t allowed_cpus;
-  const bool bound = sched_getaffinity(0, sizeof allowed_cpus, &allowed_cpus) == 0 &&
-                     CPU_COUNT(&allowed_cpus) < static_cast<int>(std::thread::hardware_concurrency());
-  if (!bound) kernels::set_num_threads(dist::threads_per_process(kernels::num_threads(), launch.local_size));
 }
 
 }  // namespace
@@ -66,7 +54,7 @@ bool begin_rank() {
   }
   if (!launch.is_parallel()) return false;
   self.number = launch.rank;
-  share_cores(launch);
+  dist::share_cores(launch);
   if (const char* folder = std::getenv(kRankLogs); folder && *folder) {
     self.folder = folder;
     redirect(open_log(rank_file(folder, launch.rank, ".log")), STDERR_FILENO);
