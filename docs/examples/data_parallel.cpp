@@ -1,5 +1,5 @@
 // Data-parallel training with a custom loop. Without a launcher it is one process;
-//   mpirun -n 4 build/release/bin/example_data_parallel
+//   ./tern launch --nproc 4 -- build/release/bin/example_data_parallel
 // trains the same model on the same batches in four.
 
 #include <tern/tern.h>

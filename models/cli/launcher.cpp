@@ -26,6 +26,7 @@
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/end_requests.h"
 #include "tern/models/cli/rank_process.h"
+#include "tern/models/cli/rank_program.h"
 
 namespace tern::cli {
 namespace {
@@ -48,16 +49,6 @@ EndRequests to_end;
 void note_signal(int number) { to_end.note(number); }
 
 std::string mpirun_log(const std::string& logs) { return logs + "/mpirun.log"; }
-
-std::string find_program(const std::string& name) {
-  const char* const path = std::getenv("PATH");
-  std::istringstream folders(path ? path : "");
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string file = folder + "/" + name;
-    if (!folder.empty() && access(file.c_str(), X_OK) == 0) return file;
-  }
-  return "";
-}
 
 struct Children {
   std::vector<pid_t> alive;

@@ -12,6 +12,7 @@
 #include "tern/kernels/base/check.h"
 #include "tern/models/cli/end_requests.h"
 #include "tern/models/cli/rank_process.h"
+#include "tern/models/cli/rank_program.h"
 
 namespace tern::cli {
 namespace {
@@ -96,8 +97,10 @@ std::vector<Command> all_commands(const std::vector<std::string>& arguments, con
 }
 
 int run_program(const std::vector<std::string>& arguments) {
-  install_signals();
   try {
+    if (arguments.size() > 1 && arguments[0] == kRankProgram)
+      return run_rank_program({arguments.begin() + 1, arguments.end()});
+    install_signals();
     one_of_several = begin_rank();
     std::vector<std::string> words = arguments, launched;
     if (!words.empty() && words[0] == "launch") launched = cut_launched(words);

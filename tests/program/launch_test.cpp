@@ -24,6 +24,64 @@ TEST_F(LaunchTest, AnErrorOfAllIsOneLine) {
   expect_error(tern("launch --nproc 2 --quiet -- info no/such/file"), 1, {"no/such/file"});
 }
 
+/// A program of the user: here a script, and the built program itself.
+TEST_F(LaunchTest, StartsAProgramOfTheUser) {
+  if (!has_mpi()) GTEST_SKIP() << "mpi: there is no MPI";
+  write("ranks", "#!/bin/sh\necho \"$OMPI_COMM_WORLD_RANK of $OMPI_COMM_WORLD_SIZE: $1|$2\"\n");
+  fs::permissions(file("ranks"), fs::perms(0755));
+  const Result own =
+      succeeds(Words{"launch", "--nproc", "3", "--quiet", "--logs", "logs", "--", "./ranks", "a b", "-c"});
+  EXPECT_EQ(own.out, "0 of 3: a b|-c\n");
+  EXPECT_EQ(own.err, "");
+  EXPECT_EQ(read("logs/rank-2.log"), "2 of 3: a b|-c\n");
+  const Result joined = succeeds(Words{"launch", "--nproc", "2", "--quiet", "--", kProgram, "info"});
+  EXPECT_TRUE(has(joined.out, "job: 2 ranks by mpirun, over MPI"));
+}
+
+TEST_F(LaunchTest, AFailedProgramOfTheUserIsExplained) {
+  if (!has_mpi()) GTEST_SKIP() << "mpi: there is no MPI";
+  const struct {
+    int status;
+    const char *script, *error;
+  } cases[] = {
+      {3, "[ $OMPI_COMM_WORLD_RANK = 1 ] && { echo first; echo 'no data' >&2; exit 3; }; sleep 60",
+       "rank 1: ended with status 3: no data (its log is "},
+      {134,
+       "[ $OMPI_COMM_WORLD_RANK = 0 ] && { echo \"terminate called after throwing an instance of "
+       "'tern::dist::PeerError'\" >&2; echo '  what():  rank 1 has ended' >&2; kill -ABRT $$; }; sleep 0.5; echo "
+       "'  what():  no shape' >&2; echo 'core dumped' >&2; kill -ABRT $$",
+       "rank 1: ended by signal 6 (Aborted): no shape (its log is "},
+      {139, "[ $OMPI_COMM_WORLD_RANK = 1 ] && kill -SEGV $$; sleep 60", "rank 1: ended by signal 11"},
+      {143, "kill -TERM $$", "ended by signal 15"}};
+  for (const auto& c : cases) {
+    write("fails", std::string("#!/bin/sh\n") + c.script + "\n");
+    fs::permissions(file("fails"), fs::perms(0755));
+    SCOPED_TRACE(c.script);
+    const Result result = tern("launch --nproc 2 --quiet -- ./fails");
+    EXPECT_EQ(result.status, c.status);
+    EXPECT_TRUE(has(result.err, c.error));
+  }
+}
+
+/// The ranks of a program get one signal each and may end by themselves, or are ended by it.
+TEST_F(LaunchTest, SignalsReachAProgramOfTheUser) {
+  if (!has_mpi()) GTEST_SKIP() << "mpi: there is no MPI";
+  for (const bool saves : {true, false}) {
+    write("waits", std::string("#!/bin/sh\n") + (saves ? "trap 'echo saved; exit 0' TERM\n" : "") +
+                       "echo ready >&2\nwhile :; do sleep 0.05; done\n");
+    fs::permissions(file("waits"), fs::perms(0755));
+    Process process("launch --nproc 2 --quiet --logs logs -- ./waits", file("."));
+    ASSERT_TRUE(process.wait_for("ready"));
+    while (!exists("logs/rank-1.log") || read("logs/rank-1.log").empty()) usleep(5000);
+    process.send(SIGTERM);
+    const Result result = process.finish();
+    EXPECT_EQ(result.status, saves ? 0 : 128 + SIGTERM);
+    EXPECT_EQ(result.err, "ready\n");
+    EXPECT_EQ(read("logs/rank-1.log"), saves ? "ready\nsaved\n" : "ready\n");
+    fs::remove_all(file("logs"));
+  }
+}
+
 TEST_F(LaunchTest, WithoutMpirun) {
   const Setting no_path{.in_child = [] { setenv("PATH", "", 1); }};
   const std::string part = has_mpi() ? "apt-get install openmpi-bin" : "libtern_mpi.so";
@@ -67,6 +125,9 @@ TEST_F(LaunchTest, WrongUsage) {
   expect_error(tern("launch --nproc 2 info"), 2, {"'info'"});
   expect_error(tern("launch --nporc 2 -- info"), 2, {"--nproc"});
   expect_error(tern("launch --nproc 2 -- launch"), 2, {"'launch'"});
+  expect_error(tern("launch --nproc 2 -- no_such_program"), 2, {"'no_such_program' is neither train", "./no_such"});
+  expect_error(tern("launch --nproc 2 -- ./no_such_program"), 1, {"./no_such_program: cannot be executed", "No such"});
+  expect_error(tern("launch --nproc 2 -- ./curve"), 1, {"./curve is a folder, not a program"});
   succeeds("launch --help");
   EXPECT_EQ(listing("."), "curve");
 }
