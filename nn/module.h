@@ -19,11 +19,14 @@
 #include <functional>
 #include <memory>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/parameter.h"
+#include "tern/core/autograd/place.h"
 #include "tern/nn/unknown_members.h"
 
 #if defined(__GNUC__) && !defined(__clang__)
@@ -172,6 +175,8 @@ class Module : public ParameterOwner {
   /// body(x) between the hooks: what a forward() with one result returns.
   template <class Body>
   Tensor hooked(const Tensor& x, const Body& body) const {
+    std::optional<tern::detail::InModule> place;
+    if (anomaly_mode() != Anomaly::kOff) place.emplace(name_);
     if (!hooks_) return body(x);
     const Tensor given = after_pre_hooks(x);
     return after_hooks(given, body(given));

@@ -284,7 +284,8 @@ class Run {
       for (const Tensor& gradient : grads)
         if (gradient.defined() && !detail::passes_anomaly_check(gradient)) return;
       fail("anomaly: the backward of ", node.name(), " made the first ",
-           anomaly_mode() == Anomaly::kNaN ? "NaN" : "non-finite value", " from finite gradients");
+           anomaly_mode() == Anomaly::kNaN ? "NaN" : "non-finite value", " from finite gradients",
+           node.place() ? "; the op was computed" : "", detail::describe_place(node.place()));
     }
   }
 

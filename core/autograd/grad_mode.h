@@ -29,7 +29,9 @@ enum class Anomaly { kOff, kNaN, kNonFinite };
 Anomaly anomaly_mode();
 
 /// Checks the results of every op, forward and backward, in this scope; the first op that produces a NaN (or infinity)
-/// from inputs without one throws Error naming it. Slow: it reads every result once more.
+/// from inputs without one throws Error naming it, the module (one whose forward() computes within hooked(), as those
+/// of nn do) and the calls that led to it, in the backward pass those of the op's forward. Files and lines need a
+/// program with debugging information (-g) and addr2line (Debian: binutils). Slow: it reads every result once more.
 class DetectAnomaly {
  public:
   explicit DetectAnomaly(Anomaly mode = Anomaly::kNaN);

@@ -96,6 +96,7 @@ void detail::release_node(std::shared_ptr<detail::Node>&& node) noexcept {
 
 void detail::Node::add_inputs(const Tensor* const* inputs, int count, bool record) {
   recorded_ = record;
+  if (record) place_ = place_in_anomaly_mode();
   edges_.reserve(static_cast<size_t>(count));
   if (record) input_meta_.reserve(static_cast<size_t>(count));
   for (int i = 0; i < count; ++i) {
@@ -272,7 +273,7 @@ void check_anomaly_forward(const char* op, const Tensor* const* inputs, int coun
   for (int i = 0; i < count; ++i)
     if (inputs[i]->defined() && is_floating(inputs[i]->dtype()) && !passes_anomaly_check(*inputs[i])) return;
   fail("anomaly: ", op, " made the first ", anomaly_mode() == Anomaly::kNaN ? "NaN" : "non-finite value",
-       " from inputs without one; its result is ", output.describe());
+       " from inputs without one; its result is ", output.describe(), describe_place(place_in_anomaly_mode().get()));
 }
 
 }  // namespace detail

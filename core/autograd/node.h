@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "tern/core/autograd/place.h"
 #include "tern/core/tensor/tensor_impl.h"
 
 namespace tern {
@@ -67,6 +68,8 @@ class Node : public std::enable_shared_from_this<Node> {
   bool recorded() const { return recorded_; }
   const std::vector<Edge>& edges() const { return edges_; }
   uint64_t sequence() const { return sequence_; }
+  /// Where the op was recorded; null unless that was in anomaly mode.
+  const Place* place() const { return place_.get(); }
 
   /// Drops what was saved for backward; a later backward through this node is an error.
   void release_saved();
@@ -97,6 +100,7 @@ class Node : public std::enable_shared_from_this<Node> {
   Tensor begun_;
   std::vector<Edge> edges_;
   std::vector<Meta> input_meta_, output_meta_;
+  std::unique_ptr<const Place> place_;
   SavedBase* first_saved_ = nullptr;  // a list through SavedBase::next_
   std::vector<std::pair<int, std::shared_ptr<GradHooks>>> output_hooks_;
   bool recorded_ = false;
