@@ -3,6 +3,9 @@
 // contiguous arrays with the same number of lanes on every level. Included only by kernels/cpu/*.cpp.
 
 #include <cstring>
+#include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "tern/kernels/math.h"
 
@@ -121,8 +124,54 @@ struct Any : Largest {
   }
 };
 
+template <class Op>
+inline constexpr bool kIsExtreme = std::is_same_v<Op, Largest> || std::is_same_v<Op, Smallest>;
+
+/// What a lane of vectors has combined so far, in the order of add().
+template <class Op, class F>
+struct Accumulator {
+  Vector<F> value;
+  void begin(Vector<F> x) { value = x; }
+  void add(Vector<F> x) { value = Op::combine(value, x); }
+  Vector<F> result() const { return value; }
+};
+/// Of extremes: that there was a NaN is kept beside the extreme, whose chain of instructions is then one comparison.
+template <class Op, class F>
+requires(kIsExtreme<Op>&& std::is_floating_point_v<F>) struct Accumulator<Op, F> {
+  using Mask = decltype(Vector<F>{} != Vector<F>{});
+  Vector<F> value;
+  Mask unordered;
+  void begin(Vector<F> x) {
+    value = x;
+    unordered = x != x;
+  }
+  void add(Vector<F> x) {
+    if constexpr (std::is_same_v<Op, Largest>)
+      value = value > x ? value : x;
+    else
+      value = value < x ? value : x;
+    unordered |= x != x;
+  }
+  Vector<F> result() const { return unordered ? Vector<F>{} + std::numeric_limits<F>::quiet_NaN() : value; }
+};
+
 /// Bytes of accumulators: 32 floats, in the number of native vectors that hold them.
 inline constexpr int kLaneBytes = 128;
+
+template <int kBy, class F, int... kIndex>
+Vector<F> rotated(Vector<F> x, std::integer_sequence<int, kIndex...>) {
+  return __builtin_shufflevector(x, x, ((kIndex + kBy) % static_cast<int>(sizeof...(kIndex)))...);
+}
+/// Joins the lanes [0, kHalf) with those from kHalf on, and so on with half of them.
+template <class Op, class F, int kHalf>
+F combine_lanes(Vector<F> x) {
+  constexpr int kWidth = kVectorBytes / sizeof(F);
+  if constexpr (kHalf == 0)
+    return x[0];
+  else
+    return combine_lanes<Op, F, kHalf / 2>(
+        Op::combine(x, rotated<kHalf, F>(x, std::make_integer_sequence<int, kWidth>())));
+}
 
 /// Combines map(value) of n contiguous values in 128 bytes of lanes, then the lanes pairwise: the same order on every
 /// CPU level.
@@ -132,18 +181,21 @@ F reduce_contiguous(const F* x, int64_t n, const Map& map) {
   F lanes[kLanes];
   int64_t i = 0;
   if (n >= kLanes) {
-    Vector<F> sums[kVectors];
-    for (int v = 0; v < kVectors; ++v) sums[v] = map(load_vector(x + v * kWidth));
+    const auto load = [&](int64_t at, int v) { return map(load_vector(x + at + v * kWidth)); };
+    Accumulator<Op, F> sums[kVectors];
+    for (int v = 0; v < kVectors; ++v) sums[v].begin(load(0, v));
     for (i = kLanes; i + kLanes <= n; i += kLanes)
-      for (int v = 0; v < kVectors; ++v) sums[v] = Op::combine(sums[v], map(load_vector(x + i + v * kWidth)));
-    for (int v = 0; v < kVectors; ++v) store_vector(lanes + v * kWidth, sums[v]);
+      for (int v = 0; v < kVectors; ++v) sums[v].add(load(i, v));
+    for (int v = 0; v < kVectors; ++v) store_vector(lanes + v * kWidth, sums[v].result());
   } else {
     for (int l = 0; l < kLanes; ++l) lanes[l] = Op::template identity<F>();
   }
   for (int l = 0; i < n; ++i, ++l) lanes[l] = Op::combine(lanes[l], map(x[i]));
-  for (int half = kLanes / 2; half > 0; half /= 2)
-    for (int l = 0; l < half; ++l) lanes[l] = Op::combine(lanes[l], lanes[l + half]);
-  return lanes[0];
+  Vector<F> joined[kVectors];
+  for (int v = 0; v < kVectors; ++v) joined[v] = load_vector(lanes + v * kWidth);
+  for (int half = kVectors / 2; half > 0; half /= 2)
+    for (int v = 0; v < half; ++v) joined[v] = Op::combine(joined[v], joined[v + half]);
+  return combine_lanes<Op, F, kWidth / 2>(joined[0]);
 }
 template <class Op, class F>
 F reduce_contiguous(const F* x, int64_t n) {
@@ -153,10 +205,17 @@ F reduce_contiguous(const F* x, int64_t n) {
 /// sums[c] = combine(sums[c], x[0][c], ..., x[kRows - 1][c]), in this order, for n columns.
 template <class Op, int kRows, class F>
 void combine_rows(F* sums, const F* const (&x)[kRows], int64_t n) {
+  constexpr int kWidth = kVectorBytes / sizeof(F);
   const F* rows[kRows];
   for (int r = 0; r < kRows; ++r) rows[r] = x[r];
-#pragma GCC ivdep
-  for (int64_t c = 0; c < n; ++c) {
+  int64_t c = 0;
+  for (; c + kWidth <= n; c += kWidth) {
+    Accumulator<Op, F> sum;
+    sum.begin(load_vector(sums + c));
+    for (int r = 0; r < kRows; ++r) sum.add(Op::map(load_vector(rows[r] + c)));
+    store_vector(sums + c, sum.result());
+  }
+  for (; c < n; ++c) {
     F sum = sums[c];
     for (int r = 0; r < kRows; ++r) sum = Op::combine(sum, Op::map(rows[r][c]));
     sums[c] = sum;
