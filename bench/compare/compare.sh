@@ -1,6 +1,7 @@
 #!/bin/sh
 # Compares Tern with PyTorch on this machine: prepares both sides, then runs tern-bench-train with PyTorch as the baseline.
 #   TERN_DATA=/path/to/data bench/compare/compare.sh [--rows a,b] [--rounds 10] [--threads N] [--clock cpu] ...
+#   bench/compare/compare.sh libtorch [--rounds 10] [--threads N] ...       ops on one element: PyTorch's C++ library
 #   TERN_DATA=/path/to/data bench/compare/compare.sh cifar [--seeds 1,2,3] [--threads N]      whole trainings: cifar.py
 # The options are those of tern-bench-train. Its table and lines of JSON go to results/DATE-PROCESSOR.{md,jsonl}.
 # TERN_COMPARE_PYTHON names a Python that has the packages, TERN_COMPARE_PROGRAM a built tern-bench-train (for cifar a
@@ -11,8 +12,12 @@ root=$(cd "$(dirname "$0")/../.." && pwd)
 here=$root/bench/compare
 work=$root/build/compare
 target=train
+libtorch=false
 if [ "${1:-}" = cifar ]; then
   target=cifar
+  shift
+elif [ "${1:-}" = libtorch ]; then
+  libtorch=true
   shift
 fi
 
@@ -36,7 +41,7 @@ if [ -z "$program" ]; then
 fi
 [ $target = train ] || exec python3 "$here/cifar.py" --tern "$program" --python "$python" "$@"
 
-if [ -z "${TERN_BENCH_JPEGS:-}" ]; then
+if ! $libtorch && [ -z "${TERN_BENCH_JPEGS:-}" ]; then
   TERN_BENCH_JPEGS=$work/jpegs
   if [ ! -d "$TERN_BENCH_JPEGS" ] && [ -d "${TERN_DATA:-data}/cifar-10-batches-bin" ]; then
     rm -rf "$TERN_BENCH_JPEGS.part"
@@ -48,10 +53,18 @@ fi
 
 mkdir -p "$work" "$here/results"
 # The baseline is a program that takes the options of every benchmark program.
-printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$python" "$here/pytorch_side.py" >"$work/pytorch"
-chmod +x "$work/pytorch"
+if $libtorch; then
+  torch=$("$python" -c 'import pathlib, torch; print(pathlib.Path(torch.__file__).parent)')
+  "${CXX:-g++}" -std=c++20 -O2 -w -isystem "$torch/include" -isystem "$torch/include/torch/csrc/api/include" \
+    "$here/libtorch_side.cpp" -o "$work/pytorch" -L"$torch/lib" -ltorch -ltorch_cpu -lc10 -Wl,-rpath,"$torch/lib"
+  set -- --rows small "$@"
+else
+  printf '#!/bin/sh\nexec "%s" "%s" "$@"\n' "$python" "$here/pytorch_side.py" >"$work/pytorch"
+  chmod +x "$work/pytorch"
+fi
 processor=$(sed -n 's/^model name[^:]*: //p' /proc/cpuinfo | head -n 1 | tr 'A-Z' 'a-z' | tr -cs 'a-z0-9\n' '-')
 stem=$here/results/$(date -u +%Y-%m-%d)-$processor
+if $libtorch; then stem=$stem-libtorch; fi
 status=0
 "$program" --baseline "$work/pytorch" --json "$stem.jsonl" "$@" >"$stem.table" || status=$?
 {

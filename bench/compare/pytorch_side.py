@@ -19,6 +19,8 @@ import statistics
 import sys
 import time
 
+from pytorch_ops import OPS, TRAINED_OPS
+
 SIZES = {"base": (768, 6, 12), "small": (256, 4, 4), "tiny": (128, 2, 2)}  # width, layers, heads
 SETTING = argparse.Namespace(device="cpu", dtype="fp32", compile=False, threads=1)  # from the command line
 MEAN, STD = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
@@ -119,6 +121,44 @@ def full_length(kind, size, batch, length):
         return batch * length
 
     return step
+
+
+def gpt(_, __, batch, length):
+    import torch
+    from pytorch_gpt import make_gpt
+    torch.manual_seed(0)
+    model = make_gpt().to(SETTING.device)
+    model = torch.compile(model) if SETTING.compile else model
+    train = training_step(model, lambda model, data: torch.nn.functional.cross_entropy(
+        model(data["ids"]).flatten(0, 1), data["ids"].flatten()))
+    ids = torch.randint(0, 65, (batch, length))
+
+    def step():
+        train(ids=ids)
+        return batch * length
+
+    return step
+
+
+def op(name, training, rows, columns):
+    """A call as bench/train/op_rows.cpp makes it: without gradients, or with those of both arguments."""
+    import torch
+    x, y, row = torch.randn(rows, columns), torch.randn(rows, columns), torch.randn(columns)
+    function = OPS[name]
+
+    def forward():
+        with torch.no_grad():
+            function(torch, x, y, row)
+        return 1
+
+    def train():
+        function(torch, x, y, row).backward(y)
+        x.grad = row.grad = None
+        return 1
+
+    if training:
+        x.requires_grad_(), row.requires_grad_()
+    return train if training else forward
 
 
 def make_vit(train):
@@ -325,6 +365,9 @@ ROWS = {  # the function of the row, then its arguments: kind, size of the model
     "imdb-base": (imdb, "train", "base", 64, 512),
     "train-vit-64": (images, "train-images", "vit", 64, 32),  # images of 32 x 32
     "infer-vit-64": (images, "infer-images", "vit", 64, 32),
+    "train-gpt-16x128": (gpt, None, None, 16, 128),
+    **{f"op-{name}": (op, name, False, 4096, 1024) for name in OPS},
+    **{f"op-{name}-training": (op, name, True, 4096, 1024) for name in TRAINED_OPS},
     "tokenizer": (whole_reviews, None, None, 0, 0),
     "jpeg-folder": (jpegs, None, None, 32, 224),   # batches of images of 224 x 224
     "cifar-augment": (augment, None, None, 128, 32),
@@ -335,7 +378,8 @@ GPU_ROWS = ("train-base-32x512", "train-base-12x512", "infer-base-128x128", "imd
 
 def unit_of(row):
     function = ROWS[row][0]
-    return "images" if function in (images, jpegs, augment) else "FLOP" if function is gemm else "tokens"
+    units = {images: "images", jpegs: "images", augment: "images", gemm: "FLOP", op: "calls"}
+    return units.get(function, "tokens")
 
 
 def prepare(row):
@@ -359,7 +403,8 @@ def serve():
 
     say({"setting": {"device": "cuda:0" if SETTING.device == "cuda" else "cpu", "threads": SETTING.threads,
                      "tiny": False}, "program": str(pathlib.Path(__file__).resolve()), "libraries": [],
-         "rows": [row for row in ROWS if row != "gemm" and (SETTING.device == "cuda" or row not in GPU_ROWS)],
+         "rows": [row for row in ROWS if row != "gemm" and not
+                  (ROWS[row][0] is op if SETTING.device == "cuda" else row in GPU_ROWS)],
          "versions": versions()})
     timed = None
     for line in sys.stdin:

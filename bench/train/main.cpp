@@ -7,9 +7,11 @@
 #include <optional>
 
 #include "tern/bench/benchmark.h"
+#include "tern/bench/train/gpt_step.h"
 #include "tern/bench/train/image_rows.h"
 #include "tern/bench/train/image_step.h"
 #include "tern/bench/train/lstm_step.h"
+#include "tern/bench/train/op_rows.h"
 #include "tern/bench/train/reviews.h"
 #include "tern/bench/train/text_step.h"
 #include "tern/core/memory/allocator.h"
@@ -136,6 +138,21 @@ void add_lstm(const std::string& name, int64_t batch, int64_t length) {
     const Tensor labels = labels_of(batch, LstmStep::kClasses);
     return model_steps(name, model, LstmStep::flops(), [=] {
       model->run(sequences, labels);
+      return batch * length;
+    });
+  });
+}
+
+/// Random characters.
+void add_gpt(const std::string& name, int64_t batch, int64_t length) {
+  batch = scaled(batch, 2);
+  length = scaled(length, 24);
+  add_steps(name, "tokens", [=]() -> Steps {
+    const auto model = std::make_shared<GptStep>(model_options("", true), batch, length);
+    Generator generator(2);
+    const Tensor ids = randint(0, model->config().characters, {batch * length}, generator);
+    return model_steps(name, model, model->flops(), [=] {
+      model->run(ids, ids);
       return batch * length;
     });
   });
@@ -270,9 +287,11 @@ const Rows rows([] {
   add_images("train-vit-64", 64, 32);
   add_images("infer-vit-64", 64, 32);
   add_lstm("train-lstm-32x64", 32, 64);
+  add_gpt("train-gpt-16x128", 16, 128);
   add_imdb("imdb-tiny", "tiny", 8192);
   add_imdb("imdb-small", "small", 4096);
   if (!device().is_cpu()) return;
+  add_op_rows();
   add_tokenizer();
   add_steps("jpeg-folder", "images", [] { return Steps(jpeg_folder(kernels::num_threads())); });
   add_steps("cifar-augment", "images", []() -> Steps {

@@ -15,8 +15,8 @@ struct SequenceLayout {
   Tensor offsets;
   int64_t max_length = 0;
   Tensor key_mask;
-  Tensor row_keys;      // int64 [tokens] or undefined, see DropoutOptions
-  Tensor positions;     // int64 or int32 [tokens], see rotary(); undefined: sequence_positions(), computed where needed
+  Tensor row_keys;        // int64 [tokens] or undefined, see DropoutOptions
+  Tensor positions = {};  // int64 or int32 [tokens], see rotary(); undefined: that of sequence_positions()
   int64_t tokens = -1;  // the last offset, if the host has it: on a GPU nothing else detects offsets that are too large
   int64_t sequences() const { return offsets.numel() - 1; }
 };
