@@ -133,7 +133,7 @@ class RandomUse {
 TEST(AllocatorRandom, RandomUse) {
   int64_t errors = 0, reuses = 0;
   // ThreadSanitizer makes it fifty times as slow, and there is only one thread.
-  constexpr int kRuns = kThreadSanitized ? 5 : kSanitized ? 10 : 30;
+  constexpr int kRuns = kSanitized ? 5 : 30;
   for (int run = 0; run < kRuns; ++run) {
     const uint64_t seed = fresh_random(static_cast<uint64_t>(run))();
     SCOPED_TRACE("seed " + std::to_string(seed));

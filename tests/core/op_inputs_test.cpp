@@ -7,6 +7,7 @@
 #include <map>
 
 #include "tern/tests/core/core_test.h"
+#include "tern/tests/support/sanitizer.h"
 
 namespace tern::test {
 namespace {
@@ -15,7 +16,7 @@ namespace {
 template <class Check>
 void for_every_call(int rounds, const Check& check) {
   std::mt19937_64 random = fresh_random();
-  for (int round = 0; round < rounds; ++round)
+  for (int round = 0; round < trials(rounds); ++round)
     for (const auto& [name, call] : calls()) {
       const uint64_t seed = random();
       SCOPED_TRACE(testing::Message() << "seed " << seed << ", " << name);

@@ -3,6 +3,7 @@
 #include "tern/core/io/pickle.h"
 #include "tern/tests/core/files.h"
 #include "tern/tests/places.h"
+#include "tern/tests/support/sanitizer.h"
 
 namespace tern::test {
 namespace {
@@ -209,7 +210,7 @@ TEST_F(Pickle, RandomInstructionsNeverCrash) {
   for (const char code : "(N]})tldaesub012RRRQo.\x81\x85\x86\x87\x88\x8f\x90\x91\x92\x93\x94\x94"s)
     parts.emplace_back(1, code);
   int loaded = 0;
-  for (int i = 0; i < 30'000; ++i) {
+  for (int i = 0; i < trials(30'000); ++i) {
     std::string bytes = "\x80\x02";
     for (size_t n = 2 + random() % 40; n > 0; --n) bytes += parts[random() % parts.size()];
     try {

@@ -9,6 +9,7 @@
 #include "tern/core/io/safetensors.h"
 #include "tern/tests/core/files.h"
 #include "tern/tests/places.h"
+#include "tern/tests/support/sanitizer.h"
 
 namespace tern::test {
 namespace {
@@ -119,7 +120,7 @@ TEST_F(DamagedSafetensors, FlippedBytesNeverCrash) {
   const std::string whole = read_whole_file(path_);
   std::mt19937_64 random = fresh_random();
   int loaded = 0;
-  for (int i = 0; i < 20'000; ++i) {
+  for (int i = 0; i < trials(20'000); ++i) {
     std::string damaged = whole;
     for (size_t k = 0; k <= random() % 3; ++k) {
       char& byte = damaged[random() % whole.size()];
@@ -133,7 +134,7 @@ TEST_F(DamagedSafetensors, FlippedBytesNeverCrash) {
     }
   }
   EXPECT_GT(loaded, 0);  // flips in the data or in a name are not detectable
-  EXPECT_LT(loaded, 20'000);
+  EXPECT_LT(loaded, trials(20'000));
 }
 
 TEST_F(Safetensors, HostileHeaders) {

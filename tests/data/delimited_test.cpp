@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "tern/tests/data/support.h"
+#include "tern/tests/support/sanitizer.h"
 #include "tern/tests/support/seed.h"
 
 namespace tern::data {
@@ -152,7 +153,7 @@ TEST(Delimited, AgreesWithReferenceOnRandomBytes) {
   std::mt19937_64 random = fresh_random();
   const std::string alphabet = "\"\"\",,\n\n\r\rab ";
   int good = 0, bad = 0;
-  for (int trial = 0; trial < 20'000; ++trial) {
+  for (int trial = 0; trial < test::trials(20'000); ++trial) {
     std::string text(random() % 40, ' ');
     for (char& c : text)
       c = random() % 50 == 0 ? static_cast<char>(random() % 0x70) : alphabet[random() % alphabet.size()];
@@ -171,7 +172,8 @@ TEST(Delimited, AgreesWithReferenceOnRandomBytes) {
 
 TEST(Delimited, ArbitraryBytesNeverCrash) {
   std::mt19937_64 random = fresh_random();
-  for (int trial = 0; trial < 2'000; ++trial) error_of([&] { parse(random_bytes(random() % 3000, random)); });
+  for (int trial = 0; trial < test::trials(2'000); ++trial)
+    error_of([&] { parse(random_bytes(random() % 3000, random)); });
 }
 
 TEST(Delimited, RoundTripOfRandomFields) {

@@ -23,6 +23,9 @@ inline constexpr bool kSanitized = false, kThreadSanitized = false;
 inline constexpr int kPatience = 1;
 #endif
 
+/// How many random inputs a test tries: a quarter under a sanitizer, which reports a fault at its first input.
+constexpr int trials(int count) { return kSanitized ? count / 4 : count; }
+
 /// Expects that a program's peak memory is below the bound; left out with a sanitizer, which needs memory itself.
 inline void expect_peak_below(long peak_kib, long bound_kib, const std::string& why = "") {
   if (kSanitized)
