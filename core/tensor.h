@@ -252,7 +252,7 @@ Tensor eye(int64_t rows, int64_t cols, const TensorOptions& options = {});
 Tensor eye(int64_t size, const TensorOptions& options = {});
 /// `steps` numbers from start to end, both of which are taken exactly, in equal distances.
 Tensor linspace(double start, double end, int64_t steps, const TensorOptions& options = {});
-/// start, start + step, ... < end.
+/// start, start + step, ... < end. An integer dtype, which is the default, takes a whole start and step only (Error).
 Tensor arange(double start, double end, double step = 1, const TensorOptions& options = {.dtype = DType::kInt64});
 /// Uniform in [0, 1) and standard normal, from the generator's next draw: equal on every device.
 Tensor rand(const Shape& shape, Generator& generator, const TensorOptions& options = {});

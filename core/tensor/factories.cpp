@@ -100,6 +100,9 @@ Tensor linspace(double start, double end, int64_t steps, const TensorOptions& op
 Tensor arange(double start, double end, double step, const TensorOptions& options) {
   TERN_CHECK(std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0,
              "arange: start, end and step must be finite and step not 0");
+  TERN_CHECK(is_floating(options.dtype) || (start == std::trunc(start) && step == std::trunc(step)),
+             "arange: ", options.dtype, " needs a whole start and step, got ", start, " and ", step,
+             "; give it {.dtype = float32}");
   const double count = std::max(0.0, std::ceil((end - start) / step));
   TERN_CHECK(count < 9e15, "arange: ", count, " elements are too many");
   const Tensor result = empty({static_cast<int64_t>(count)}, options);

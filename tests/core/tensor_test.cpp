@@ -15,7 +15,10 @@ TEST(Factories, Values) {
   EXPECT_EQ(arange(5, 0, -2).to_vector<int64_t>(), (std::vector<int64_t>{5, 3, 1}));
   EXPECT_EQ(arange(1, 1).numel(), 0);
   EXPECT_EQ(arange(0, 3, -1).numel(), 0);
+  EXPECT_EQ(arange(0, 2.5).to_vector<int64_t>(), (std::vector<int64_t>{0, 1, 2}));
   expect_error([] { arange(0, 1, 0); }, {"arange"});
+  expect_error([] { arange(0, 1, 0.25); }, {"int64", "0.25", "float32"});
+  expect_error([] { arange(0.5, 3); }, {"int64", "0.5", "float32"});
   expect_error([] { arange(0, NAN); }, {"finite"});
   expect_error([] { arange(-1e308, 1e308); }, {"too many"});
   EXPECT_EQ(full({2}, 3.5, {.dtype = int32}).to_vector<int32_t>(), (std::vector<int32_t>{3, 3}));
