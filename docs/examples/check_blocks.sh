@@ -33,7 +33,7 @@ for file in README.md docs/*.md; do
       text+=$line$'\n'
     elif [[ $line == '```cpp' ]]; then
       inside=1 start=$number text=""
-    elif [[ $line != '    '* ]]; then
+    elif [[ $line != '    '* && $line == *']('* ]]; then
       while IFS= read -r target; do
         [[ -z $target || $target == *://* || -e $(dirname "$file")/$target ]] || complain "$file:$number: no such file: $target"
       done < <(grep -o '](\([^)#]*\)' <<<"$line" | cut -c3-)
