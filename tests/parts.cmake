@@ -31,10 +31,16 @@ set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
     program_train_test
     program_usage_test
     program_vit_test
+    example_char_gpt
     example_custom_model
     example_data_parallel
     example_digits
+    example_distillation
+    example_loop_by_hand
+    example_lora_fine_tuning
+    example_multi_task
     example_train_text
+    example_vae
     house_outside_installed
     house_outside_subdirectory)
 
