@@ -17,14 +17,18 @@ int64_t checked_rank(const LoRAOptions& options) {
   return options.rank;
 }
 
-/// Calls function(layer, adapter) for each linear layer below `module` that has one.
+/// Calls function(layer, adapter) for each linear layer below `module` that has one, and returns their number.
 template <class Function>
-void for_each_lora(Module& module, const Function& function) {
+int64_t for_each_lora(Module& module, const Function& function) {
+  int64_t count = 0;
   module.apply([&](Module& each) {
     auto* const linear = dynamic_cast<Linear*>(&each);
     auto* const lora = linear ? dynamic_cast<LoRA*>(linear->adapter()) : nullptr;
-    if (lora) function(*linear, *lora);
+    if (!lora) return;
+    function(*linear, *lora);
+    ++count;
   });
+  return count;
 }
 
 }  // namespace
@@ -77,6 +81,10 @@ int64_t add_lora(Module& module, const AddLoRAOptions& options) {
   for (const Linear* layer : layers)
     TERN_CHECK(!layer->adapter(), "nn::add_lora: '", layer->name(), "' has an adapter, '",
                layer->adapter()->local_name(), "'");
+  checked_rank(options.lora);  // nothing has changed when something is wrong
+  for (const std::string& pattern : options.trainable)
+    TERN_CHECK(!module.parameters(pattern).empty(), "nn::add_lora: no parameter matches '", pattern,
+               "' of trainable; parameters() lists their names");
   module.freeze();
   for (Linear* layer : layers) layer->adapt<LoRA>("lora", options.lora);
   for_each_lora(module, [](Linear&, LoRA& lora) { lora.unfreeze(); });
@@ -85,11 +93,13 @@ int64_t add_lora(Module& module, const AddLoRAOptions& options) {
 }
 
 void merge_lora(Module& module) {
-  for_each_lora(module, [](Linear& linear, LoRA& lora) { lora.merge(linear); });
+  const int64_t count = for_each_lora(module, [](Linear& linear, LoRA& lora) { lora.merge(linear); });
+  TERN_CHECK(count > 0, "nn::merge_lora: no linear layer has a LoRA adapter; add_lora() gives them");
 }
 
 void unmerge_lora(Module& module) {
-  for_each_lora(module, [](Linear& linear, LoRA& lora) { lora.unmerge(linear); });
+  const int64_t count = for_each_lora(module, [](Linear& linear, LoRA& lora) { lora.unmerge(linear); });
+  TERN_CHECK(count > 0, "nn::unmerge_lora: no linear layer has a LoRA adapter; add_lora() gives them");
 }
 
 StateView lora_state(const Module& module) {

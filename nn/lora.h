@@ -45,9 +45,10 @@ struct AddLoRAOptions {
 
 /// Gives every linear layer below `module` whose name, relative to it, matches the target an adapter "lora", freezes
 /// all parameters but those of adapters and the trainable ones, and returns the number of layers. Make optimizers
-/// afterwards. Throws Error when no layer matches, and when one has an adapter.
+/// afterwards. Throws Error, and changes nothing, when no layer matches, when one has an adapter, and when a trainable
+/// pattern matches no parameter.
 int64_t add_lora(Module& module, const AddLoRAOptions& options = {});
-/// LoRA::merge and unmerge of every adapter below `module`.
+/// LoRA::merge and unmerge of every adapter below `module`. Throw Error when there is none.
 void merge_lora(Module& module);
 void unmerge_lora(Module& module);
 /// The adapters' parameters: what is saved; load_state(lora_state(module), saved) loads it.

@@ -137,6 +137,16 @@ TEST(LoRA, AddsTrainsMergesAndSaves) {
   expect_error([&] { nn::add_lora(net, {.lora = {.rank = 0}, .target = "head"}); }, {"rank must be >= 1"});
 }
 
+TEST(LoRA, ChangesNothingOnAnError) {
+  Pair net(scope(1));
+  expect_error([&] { nn::merge_lora(net); }, {"nn::merge_lora", "add_lora()"});
+  expect_error([&] { nn::unmerge_lora(net); }, {"nn::unmerge_lora", "add_lora()"});
+  expect_error([&] { nn::add_lora(net, {.trainable = {"head.*", "top.*"}}); }, {"'top.*' of trainable"});
+  expect_error([&] { nn::add_lora(net, {.lora = {.dropout = 2}}); }, {"dropout must be in [0, 1], got 2"});
+  EXPECT_EQ(net.body_.adapter(), nullptr);
+  for (const NamedTensor& entry : net.parameters()) EXPECT_TRUE(entry.tensor.requires_grad()) << entry.name;
+}
+
 TEST(LoRA, DropsInTrainingOnly) {
   nn::Linear layer(scope(1), 5, 4);
   nn::add_lora(layer, {.lora = {.dropout = 0.5}});
