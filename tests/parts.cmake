@@ -31,6 +31,7 @@ set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
     program_train_test
     program_usage_test
     program_vit_test
+    example_accelerator
     example_char_gpt
     example_custom_model
     example_data_parallel
