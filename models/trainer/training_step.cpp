@@ -31,7 +31,8 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
       scaler_({.enabled = needs_loss_scale(task.module(), options)}),
       schedule_(optim::schedule_by_name(options.schedule, {.total_steps = total_steps, .warmup = options.warmup})),
       captured_([this](const std::vector<Tensor>& inputs) { return run(inputs); },
-                {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes()}) {
+                {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes() &&
+                            algorithm_of(options).capturable}) {
   const auto groups = optim::no_decay_groups(task.module().parameters(), options.weight_decay);
   if (options.parallel)
     optimizer_ = std::make_unique<dist::ShardedOptimizer>(*options.parallel, groups, algorithm_of(options));
@@ -208,8 +209,12 @@ template <class Options>
 optim::Algorithm with_options(Options chosen, const TrainOptions& options) {
   chosen.lr = options.lr;
   chosen.master_weights = !options.kahan;
-  chosen.kahan = options.kahan;
-  chosen.capturable = options.device.is_cuda();
+  if constexpr (requires { chosen.kahan; }) {
+    chosen.kahan = options.kahan;
+    chosen.capturable = options.device.is_cuda();
+  } else {
+    TERN_CHECK(!options.kahan, "optimizer: ", options.optimizer, " has no Kahan summation; use fp32 master copies");
+  }
   return optim::algorithm_of(chosen);
 }
 
@@ -220,6 +225,14 @@ const struct {
     {"adamw", [](const TrainOptions& o) { return with_options(optim::AdamWOptions{}, o); }},
     {"adam", [](const TrainOptions& o) { return with_options(optim::AdamOptions{}, o); }},
     {"sgd", [](const TrainOptions& o) { return with_options(optim::SGDOptions{.momentum = 0.9}, o); }},
+    {"nadam", [](const TrainOptions& o) { return with_options(optim::NAdamOptions{}, o); }},
+    {"radam", [](const TrainOptions& o) { return with_options(optim::RAdamOptions{}, o); }},
+    {"rmsprop", [](const TrainOptions& o) { return with_options(optim::RMSpropOptions{}, o); }},
+    {"adagrad", [](const TrainOptions& o) { return with_options(optim::AdagradOptions{}, o); }},
+    {"adadelta", [](const TrainOptions& o) { return with_options(optim::AdadeltaOptions{}, o); }},
+    {"lion", [](const TrainOptions& o) { return with_options(optim::LionOptions{}, o); }},
+    {"lamb", [](const TrainOptions& o) { return with_options(optim::LambOptions{}, o); }},
+    {"adafactor", [](const TrainOptions& o) { return with_options(optim::AdafactorOptions{}, o); }},
 };
 
 }  // namespace

@@ -3,6 +3,9 @@
 #include "tern/models/trainer/trainer.h"
 
 #include <cmath>
+#include <map>
+#include <string>
+#include <vector>
 
 #include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
@@ -246,16 +249,24 @@ TEST(Trainer, AccumulatedBatchesAreWeightedByTheirExamples) {
 TEST(Trainer, ResumedAnywhereItEndsTheSame) {
   const Script script{.targets = {{0, 3, 1}, {-1, 2}, {4, 4, 4}}, .validation = {0.5, 0.2, 0.3}, .noise = true};
   TrainOptions options = plain_sgd(0.1);
-  options.optimizer = "adamw";
   options.schedule = "cosine";
-  for (const auto& [accumulate, ema] : {std::pair(1, 0.0), {2, 0.0}, {1, 0.7}}) {
+  struct Case {
+    std::string optimizer;
+    int accumulate = 1;
+    double ema = 0;
+    int stops_between = 1;
+  };
+  std::vector<Case> cases = {{"adamw"}, {"adamw", 2}, {"adamw", 1, 0.7}};
+  for (const std::string& name : optimizer_names()) cases.push_back({name, 1, 0, 5});
+  for (const auto& [optimizer, accumulate, ema, stops_between] : cases) {
+    options.optimizer = optimizer;
     options.accumulate = accumulate;
     options.ema = ema;
     LineTask whole(script);
     const TrainResult expected = train(whole, options, whole.seen);
     const int questions = static_cast<int>(expected.steps) + 3;
-    for (int stop = 1; stop < questions; ++stop) {
-      SCOPED_TRACE(std::to_string(accumulate) + " " + std::to_string(ema) + " stopped at question " +
+    for (int stop = 1; stop < questions; stop += stops_between) {
+      SCOPED_TRACE(optimizer + " " + std::to_string(accumulate) + " " + std::to_string(ema) + " stopped at question " +
                    std::to_string(stop));
       const test::TemporaryFolder dir;
       CheckpointFolder folder(dir / "checkpoints", 1);
@@ -289,9 +300,28 @@ TEST(Trainer, ResumedAnywhereItEndsTheSame) {
   }
 }
 
+/// Each optimizer is the one of its name: its first step, of a gradient that is not small, has its size.
+TEST(Trainer, OptimizersByName) {
+  const auto momentum = [](double t) { return 0.9 * (1 - 0.5 * std::pow(0.96, 0.004 * t)); };  // NAdam's
+  const double nesterov = momentum(2) * 0.1 / (1 - momentum(1) * momentum(2));
+  const double adadelta = 2 * std::sqrt(1e-6) / std::sqrt(0.1 * 4 + 1e-6);
+  const std::map<std::string, double> first_steps = {
+      {"adamw", 0.1},   {"adam", 0.1}, {"nadam", 0.1 * (1 + nesterov)}, {"radam", 0.2},     {"rmsprop", 1},
+      {"adagrad", 0.1}, {"sgd", 0.2},  {"adadelta", 0.1 * adadelta},    {"adafactor", 0.1}, {"lion", 0.1},
+      {"lamb", 0.1}};
+  for (const std::string& name : optimizer_names()) {
+    LineTask task({.targets = {{0}}});  // the weight is 1, the gradient 2
+    TrainOptions options = plain_sgd(0.1);
+    options.optimizer = name;
+    train(task, options, task.seen);
+    const double step = first_steps.at(name);
+    EXPECT_NEAR(task.weight(), 1 - step, 1e-3 * step) << name;
+  }
+}
+
 TEST(Trainer, WrongOptions) {
   LineTask task({.targets = {{0}}});
-  EXPECT_THROW(train(task, {.optimizer = "lion"}, task.seen), Error);
+  EXPECT_THROW(train(task, {.optimizer = "adamax"}, task.seen), Error);
   EXPECT_THROW(train(task, {.schedule = "step"}, task.seen), Error);
   LineTask none({.targets = {{}}});
   EXPECT_THROW(train(none, plain_sgd(0.1), task.seen), Error);
