@@ -1,6 +1,7 @@
 #include "tern/nn/layers/multi_head_attention.h"
 
 #include <cmath>
+#include <limits>
 #include <vector>
 
 #include "tern/core/ops/ops.h"
@@ -152,13 +153,24 @@ RowChain MultiHeadAttention::steps(const Tensor& x, const SequenceLayout& layout
 
 Tensor MultiHeadAttention::probabilities(const Tensor& x, const SequenceLayout& layout) const {
   check_tokens(x, "x");
-  TERN_CHECK(!rotary_ && kv_heads_ == heads_,
-             "nn::MultiHeadAttention: probabilities() does not support kv_heads or "
-             "rotary");
-  const int64_t n = layout.sequences(), size = width_ / heads_;
-  const Tensor qkv = qkv_.forward(x).reshape({n, layout.max_length, 3, heads_, size});
-  const auto part = [&](int64_t i) { return qkv.select(2, i).transpose(1, 2); };
-  return softmax(matmul(part(0), part(1).transpose(-2, -1)) / std::sqrt(static_cast<double>(size)));
+  const int64_t n = layout.sequences(), length = layout.max_length;
+  TERN_CHECK(x.size(0) == n * length, "nn::MultiHeadAttention: probabilities() is for sequences of one length, got ",
+             x.size(0), " tokens in ", n, " sequences of at most ", length);
+  const auto [q, k, v] = projections(x);
+  const Tensor positions =
+      !rotary_ || layout.positions.defined() ? layout.positions : sequence_positions(layout, x.size(0));
+  const auto by_head = [&](const Tensor& part) {  // [n, heads, length, size]
+    return rotated(part, positions).reshape({n, length, part.size(1), -1}).transpose(1, 2);
+  };
+  const Tensor keys = repeat_interleave(by_head(k), heads_ / kv_heads_, 1);
+  const Tensor scores = matmul(by_head(q), keys.transpose(-2, -1)) / std::sqrt(static_cast<double>(width_ / heads_));
+  // What a query does not see has probability 0, and so has every key of a query that sees none.
+  const Tensor place = arange(0, static_cast<double>(length), 1, {.device = x.device()});
+  const Tensor distance = place.unsqueeze(1) - place;  // of a query from a key
+  Tensor hidden = distance < (causal_ ? 0.0 : -static_cast<double>(length));
+  if (window_ >= 0) hidden = logical_or(hidden, abs(distance) > static_cast<double>(window_));
+  if (layout.key_mask.defined()) hidden = logical_or(hidden, (layout.key_mask == 0.0).reshape({n, 1, 1, length}));
+  return masked_fill(softmax(masked_fill(scores, hidden, -std::numeric_limits<double>::infinity())), hidden, 0.0);
 }
 
 }  // namespace tern::nn

@@ -46,8 +46,8 @@ class MultiHeadAttention final : public Module {
   RowChain chain(const Tensor& x, const SequenceLayout& layout, const Tensor& memory,
                  const SequenceLayout& memory_layout) const;
 
-  /// The probabilities without dropout, of sequences of one length: [sequences, heads, length, length]. x: [tokens,
-  /// width]. Not with kv_heads or rotary (Error).
+  /// The probabilities that forward(x, layout) weights values with, without dropout: [sequences, heads, length,
+  /// length], of sequences of one length. x: [tokens, width].
   Tensor probabilities(const Tensor& x, const SequenceLayout& layout) const;
 
  private:

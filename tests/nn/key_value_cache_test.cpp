@@ -198,14 +198,54 @@ TEST(KeyValueCache, Errors) {
   expect_error([&] { open.forward(x, cache, 0); }, {"must be causal"});
 }
 
+/// forward() is the output's projection of the values that probabilities() weights; the first sequence begins with a
+/// token that is none, so that with causal its query sees nothing.
+TEST(MultiHeadAttention, ProbabilitiesAreThoseOfForward) {
+  constexpr int64_t kSequences = 2, kLength = 7;
+  for (const Case& c : kCases)
+    for (const bool causal : {false, true})
+      for (const bool padded : {false, true}) {
+        SCOPED_TRACE(std::to_string(c.heads) + " heads, " + std::to_string(c.kv_heads) + " of keys, window " +
+                     std::to_string(c.window) + (causal ? ", causal" : "") + (padded ? ", padded" : ""));
+        const int64_t width = c.heads * kHeadDim, kv_width = c.kv_heads * kHeadDim;
+        const nn::MultiHeadAttention layer(
+            scope(), width, c.heads,
+            {.causal = causal, .window = c.window, .kv_heads = c.kv_heads, .rotary = c.rotary});
+        Tensor mask = ones({kSequences, kLength}, {.dtype = int64});
+        for (const int64_t column : {0, 3}) mask.select(0, 0).select(0, column).copy_(zeros({}, {.dtype = int64}));
+        const SequenceLayout layout = padded_layout(kSequences, kLength, padded ? mask : Tensor());
+        const Tensor x = fresh_normal({kSequences * kLength, width}, 2, float64);
+        const Tensor p = layer.probabilities(x, layout);
+        const StateView state = layer.state_dict();
+        const auto entry = [&](const std::string& name) {
+          for (const NamedTensor& e : state)
+            if (e.name == name) return e.tensor;
+          return Tensor();
+        };
+        const Tensor v = linear(x, entry("qkv.weight").slice(0, width + kv_width, width + 2 * kv_width));
+        Tensor attended = zeros({kSequences, kLength, width}, {.dtype = float64});
+        for (int64_t s = 0; s < kSequences; ++s)
+          for (int64_t h = 0; h < c.heads; ++h) {
+            const int64_t of = h / (c.heads / c.kv_heads);
+            const Tensor values =
+                v.slice(0, s * kLength, (s + 1) * kLength).slice(1, of * kHeadDim, (of + 1) * kHeadDim);
+            const NoGrad off;
+            attended.select(0, s)
+                .slice(1, h * kHeadDim, (h + 1) * kHeadDim)
+                .copy_(matmul(p.select(0, s).select(0, h), values));
+          }
+        const Tensor expected = linear(attended.reshape({-1, width}), entry("out.weight"), entry("out.bias"));
+        expect_near(layer.forward(x, layout), expected, 1e-12);
+      }
+}
+
 TEST(MultiHeadAttention, RefusesWhatGroupsAndRotaryDoNotHave) {
   expect_error([] { nn::MultiHeadAttention(scope(), 24, 4, {.kv_heads = 3}); }, {"kv_heads", "4", "3"});
   expect_error([] { nn::MultiHeadAttention(scope(), 24, 4, {.kv_heads = -1}); }, {"kv_heads", "-1"});
   const nn::MultiHeadAttention grouped = attention_of(kCases[3]), rotated = attention_of(kCases[4]);
   const Tensor x = fresh_normal({4, 12}, 1, float64);
   const SequenceLayout layout = packed_layout({4});
-  expect_error([&] { grouped.probabilities(x, layout); }, {"kv_heads"});
-  expect_error([&] { rotated.probabilities(x, layout); }, {"rotary"});
+  expect_error([&] { grouped.probabilities(x, packed_layout({1, 3})); }, {"one length", "4 tokens in 2 sequences"});
   expect_error([&] { rotated.forward(x, layout, x, layout); }, {"rotary", "self-attention"});
   expect_numbers(grouped.forward(x, layout, x, layout), grouped.forward(x, layout).to_vector<double>());
 }
