@@ -6,6 +6,7 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/indexing.h"
+#include "tern/core/ops/rearrange.h"
 
 namespace tern::nn {
 namespace {
@@ -111,6 +112,17 @@ void KeyValueCache::write(Layer& layer, const Tensor& k, const Tensor& v) const 
   layer.written = true;
 }
 
+/// For the sequences of step_from().
+Tensor KeyValueCache::with_unused_room(const Tensor& bias) const {
+  const int64_t longest = *std::max_element(lengths_.begin(), lengths_.end());
+  TERN_CHECK(bias.dim() == 4 && (bias.size(0) == 1 || bias.size(0) == sequences()) &&
+                 bias.size(2) == step_.queries.max_length && bias.size(3) == longest,
+             "nn::KeyValueCache: the bias is ", bias.shape(), ", expected [", sequences(), " or 1, heads or 1, ",
+             step_.queries.max_length, ", ", longest, "]: the most new tokens and the most tokens of a sequence");
+  const Tensor padded = pad(bias, {0, step_.keys.max_length - longest});
+  return bias.size(0) == 1 ? padded : repeat_interleave(padded, 2, 0);
+}
+
 Tensor KeyValueCache::attention(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v,
                                 AttentionOptions options) {
   TERN_CHECK(layer >= 0 && layer < layers(), "nn::KeyValueCache: layer ", layer, " of ", layers());
@@ -125,7 +137,7 @@ Tensor KeyValueCache::attention(int64_t layer, const Tensor& q, const Tensor& k,
              ", keys are on ", k.device(), "; KeyValueCacheOptions::device must be the model's");
   TERN_CHECK(!grad_enabled() || !(q.requires_grad() || k.requires_grad() || v.requires_grad()),
              "nn::KeyValueCache: the cache keeps no history, so gradients would be wrong; call the model under NoGrad");
-  TERN_CHECK(!options.bias.defined(), "nn::KeyValueCache: a bias is not supported with a cache");
+  if (options.bias.defined()) options.bias = with_unused_room(options.bias);
   write(own, k, v);
   const auto flat = [](const Tensor& x) { return x.reshape({x.size(0) * x.size(1), x.size(2), x.size(3)}); };
   options.causal = true;

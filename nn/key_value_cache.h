@@ -31,7 +31,8 @@ class KeyValueCache {
   /// Adds the new tokens' keys and values, k, v: [new tokens, kv_heads, head_dim], and lets their queries q: [new
   /// tokens, heads, head_dim] attend to all keys of their sequences; result like q. New tokens are packed: those of the
   /// first sequence, of the second, ... Attention is causal, aligned at the last key: the last new token sees all
-  /// tokens of its sequence. A window counts from the same positions; a bias is an Error.
+  /// tokens of its sequence. A window counts from the same positions. A bias is [sequences or 1, heads or 1, the most
+  /// new tokens of a sequence, the most tokens of a sequence].
   Tensor attention(int64_t layer, const Tensor& q, const Tensor& k, const Tensor& v, AttentionOptions options = {});
   /// The new tokens' positions in their sequences: int64 [new tokens], what rotary() takes.
   const Tensor& positions() const { return step_.positions; }
@@ -65,6 +66,7 @@ class KeyValueCache {
   int64_t room_for(int64_t tokens, int64_t sequences) const;
   Step step_from(const std::vector<int64_t>& lengths, const std::vector<int64_t>& counts, int64_t room) const;
   void begin(const std::vector<int64_t>& lengths, const std::vector<int64_t>& counts, bool written);
+  Tensor with_unused_room(const Tensor& bias) const;
   void write(Layer& layer, const Tensor& k, const Tensor& v) const;
 
   std::vector<Layer> layers_;

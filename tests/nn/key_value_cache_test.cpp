@@ -185,7 +185,7 @@ TEST(KeyValueCache, Errors) {
     cache.extend({3, 1});
     const Tensor k = ones({4, 2, 6});
     expect_error([&] { cache.attention(0, k, k, k); }, {"float32", "this layer has float64", "2 heads", "6"});
-    expect_error([&] { cache.attention(1, k, k, k, {.bias = ones({1, 1, 3, 3})}); }, {"bias"});
+    expect_error([&] { cache.attention(1, k, k, k, {.bias = ones({1, 1, 3, 4})}); }, {"bias is [1, 1, 3, 4]", "3, 3]"});
     cache.attention(1, k, k, k);
     layer.forward(x, cache, 0);
     expect_error([&] { cache.truncate({4, 1}); }, {"sequence 0", "to 4", "has 3"});
@@ -237,6 +237,44 @@ TEST(MultiHeadAttention, ProbabilitiesAreThoseOfForward) {
         const Tensor expected = linear(attended.reshape({-1, width}), entry("out.weight"), entry("out.bias"));
         expect_near(layer.forward(x, layout), expected, 1e-12);
       }
+}
+
+/// Steps from a cache with their rows of a bias are attention of all tokens with the whole bias.
+TEST(KeyValueCache, ABiasIsThatOfTheNewTokens) {
+  const NoGrad off;
+  constexpr int64_t kHeads = 4, kKvHeads = 2, kLongest = 9;
+  for (const int64_t of : {1, 2}) {  // one bias for both sequences, or one each
+    const Tensor bias = fresh_normal({of, of == 1 ? 1 : kHeads, kLongest, kLongest}, 3, float64);
+    nn::KeyValueCache cache(1, 2);
+    const Counts lengths = {9, 4};
+    const auto values = [&](uint64_t salt, int64_t heads) {
+      return fresh_normal({13, heads, kHeadDim}, salt, float64);
+    };
+    const Tensor q = values(4, kHeads), k = values(5, kKvHeads), v = values(6, kKvHeads);
+    const SequenceLayout layout = packed_layout(lengths);
+    const Tensor expected = attention(q, k, v, layout, layout, {.causal = true, .bias = bias});
+    Counts done = {0, 0};
+    for (const Counts& counts : std::vector<Counts>{{3, 1}, {1, 1}, {5, 2}}) {
+      std::vector<int64_t> rows;
+      for (int64_t s = 0; s < 2; ++s)
+        for (int64_t i = 0; i < counts[static_cast<size_t>(s)]; ++i)
+          rows.push_back((s == 0 ? 0 : lengths[0]) + done[static_cast<size_t>(s)] + i);
+      const Tensor at = from_vector(rows, {static_cast<int64_t>(rows.size())});
+      cache.extend(counts);
+      const int64_t most = std::max(counts[0], counts[1]), longest = std::max(done[0] + counts[0], done[1] + counts[1]);
+      // Of each sequence the rows of its new tokens.
+      Tensor step = zeros({2, bias.size(1), most, longest}, {.dtype = float64});
+      for (int64_t s = 0; s < 2; ++s) {
+        const int64_t from = done[static_cast<size_t>(s)], n = counts[static_cast<size_t>(s)];
+        step.select(0, s).slice(1, 0, n).copy_(
+            bias.select(0, of == 1 ? 0 : s).slice(1, from, from + n).slice(2, 0, longest));
+      }
+      const Tensor got =
+          cache.attention(0, index_select(q, 0, at), index_select(k, 0, at), index_select(v, 0, at), {.bias = step});
+      expect_near(got, index_select(expected, 0, at), 1e-12);
+      for (size_t s = 0; s < 2; ++s) done[s] += counts[s];
+    }
+  }
 }
 
 TEST(MultiHeadAttention, RefusesWhatGroupsAndRotaryDoNotHave) {
