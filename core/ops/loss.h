@@ -33,6 +33,32 @@ struct NllOptions {
 /// -log_probabilities[row, targets[row]], with the shapes, the mean and the errors of cross_entropy's classes.
 Tensor nll_loss(const Tensor& log_probabilities, const Tensor& targets, const NllOptions& options = {});
 
+struct MultiMarginOptions {
+  int p = 1;  // 1 or 2
+  double margin = 1;
+  Tensor weight = {};  // [classes]
+  LossReduction reduction = LossReduction::kMean;
+};
+/// The sum of max(0, margin - x[target] + x[c])^p over the other classes c, times the target's weight, divided by the
+/// number of classes. x: [rows, classes] or [classes]; targets: int64 [rows] or [].
+Tensor multi_margin_loss(const Tensor& x, const Tensor& targets, const MultiMarginOptions& options = {});
+
+struct CtcOptions {
+  int64_t blank = 0;  // its class
+  LossReduction reduction = LossReduction::kMean;
+  bool zero_infinity = false;  // 0 for a target that no alignment fits, instead of infinity
+};
+/// Connectionist temporal classification (Graves et al., ICML 2006): -log of the probability of a target, summed over
+/// its alignments with the frames. log_probabilities: [frames, batch, classes], log_softmax over the classes; targets:
+/// integers, none of them the blank, padded [batch, most labels] or one after another [sum of target_lengths];
+/// input_lengths and target_lengths: integers [batch], the frames and labels of each sequence. Or of one sequence:
+/// [frames, classes], targets of one dimension, and lengths []. The losses are [batch] or []; the mean is that of the
+/// losses, each divided by its number of labels (at least 1). The gradient is the exact one by log_probabilities;
+/// PyTorch's has exp(log_probabilities) added, which the gradient of log_softmax removes. Without zero_infinity it is
+/// NaN where the loss is infinite. The host reads targets and lengths, and waits for them if they are on a device.
+Tensor ctc_loss(const Tensor& log_probabilities, const Tensor& targets, const Tensor& input_lengths,
+                const Tensor& target_lengths, const CtcOptions& options = {});
+
 // --- several labels: every element is 0 or 1, or between ---
 
 struct BceOptions {
@@ -59,6 +85,18 @@ struct FocalOptions {
 };
 /// Lin et al., arXiv:1708.02002: binary_cross_entropy_with_logits times (1 - p of the true label)^gamma.
 Tensor sigmoid_focal_loss(const Tensor& logits, const Tensor& target, const FocalOptions& options = {});
+
+struct MultilabelSoftMarginOptions {
+  Tensor weight = {};  // broadcast to the losses: [labels], say
+  LossReduction reduction = LossReduction::kMean;
+};
+/// The mean of binary_cross_entropy_with_logits over the labels, the last dimension.
+Tensor multilabel_soft_margin_loss(const Tensor& x, const Tensor& target,
+                                   const MultilabelSoftMarginOptions& options = {});
+/// The sum of max(0, 1 - x[y] + x[c]) over the labels y of a row and the classes c that are none, divided by the number
+/// of classes. x: [rows, classes] or [classes]; targets: int64, of x's shape, each row the classes that are its labels,
+/// then -1 and anything. Takes memory for rows classes^2 elements.
+Tensor multilabel_margin_loss(const Tensor& x, const Tensor& targets, LossReduction reduction = LossReduction::kMean);
 
 // --- numbers: prediction and target have one shape ---
 

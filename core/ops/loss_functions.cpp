@@ -4,9 +4,11 @@
 #include <numbers>
 
 #include "tern/core/autograd/autocast.h"
+#include "tern/core/ops/indexing.h"
 #include "tern/core/ops/loss.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
+#include "tern/core/ops/sort.h"
 #include "tern/core/ops/vector_norm.h"
 
 namespace tern {
@@ -42,7 +44,58 @@ Tensor logit_losses(const Tensor& x, const Tensor& target, const Tensor& pos_wei
   return (1.0 - target) * x - ((pos_weight - 1.0) * target + 1.0) * log_p;
 }
 
+/// x [rows, classes] or [classes], and its targets, as rows; one_per_row: a row has one target, otherwise one per
+/// class.
+struct ClassRows {
+  Tensor x, targets;
+};
+ClassRows class_rows(const char* op, const Tensor& x, const Tensor& targets, bool one_per_row) {
+  TERN_CHECK(is_floating(x.dtype()) && (x.dim() == 1 || x.dim() == 2) && x.size(-1) > 0, op,
+             ": expected floating [rows, classes] or [classes], got ", x.describe());
+  const Shape expected = one_per_row ? x.shape().without(x.dim() - 1) : x.shape();
+  TERN_CHECK(targets.dtype() == DType::kInt64 && targets.shape() == expected, op, ": targets must be int64 ", expected,
+             ", got ", targets.describe());
+  ClassRows rows{x.dim() == 1 ? x.unsqueeze(0) : x, x.dim() == 1 ? targets.unsqueeze(0) : targets};
+  detail::autocast_inputs("loss", {&rows.x});
+  return rows;
+}
+
 }  // namespace
+
+Tensor multi_margin_loss(const Tensor& input, const Tensor& given, const MultiMarginOptions& options) {
+  constexpr const char* kName = "multi_margin_loss";
+  TERN_CHECK(options.p == 1 || options.p == 2, kName, ": p must be 1 or 2, got ", options.p);
+  const auto [x, targets] = class_rows(kName, input, given, true);
+  const int64_t classes = x.size(1);
+  const Tensor index = targets.unsqueeze(1);
+  const Tensor above = relu(options.margin - gather(x, 1, index) + x);
+  Tensor terms = options.p == 2 ? square(above) : above;
+  if (options.weight.defined()) {
+    TERN_CHECK(options.weight.dim() == 1 && options.weight.size(0) == classes, kName, ": weight must be [", classes,
+               "], got ", options.weight.shape());
+    terms = terms * index_select(options.weight.detach().to(x.dtype()), 0, targets).unsqueeze(1);
+  }
+  const Tensor of_target = eq(arange(0, static_cast<double>(classes), 1, targets.options()), index);
+  const Tensor losses = sum(where(of_target, 0.0, terms), {1}) / static_cast<double>(classes);
+  return reduce_losses(input.dim() == 1 ? losses.squeeze(0) : losses, options.reduction);
+}
+
+Tensor multilabel_margin_loss(const Tensor& input, const Tensor& given, LossReduction reduction) {
+  const auto [x, targets] = class_rows("multilabel_margin_loss", input, given, false);
+  const Tensor is_label = cumsum(targets == -1.0, 1) == 0.0, labels = where(is_label, targets, 0.0);
+  const Tensor no_label = scatter_add(zeros_like(labels), 1, labels, is_label.to(DType::kInt64)) == 0.0;
+  const Tensor above = relu(1.0 - gather(x, 1, labels).unsqueeze(2) + x.unsqueeze(1));  // [rows, labels, classes]
+  const Tensor terms = where(logical_and(is_label.unsqueeze(2), no_label.unsqueeze(1)), above, 0.0);
+  const Tensor losses = sum(terms, {1, 2}) / static_cast<double>(x.size(1));
+  return reduce_losses(input.dim() == 1 ? losses.squeeze(0) : losses, reduction);
+}
+
+Tensor multilabel_soft_margin_loss(const Tensor& input, const Tensor& target,
+                                   const MultilabelSoftMarginOptions& options) {
+  const auto [x, t] = checked_pair("multilabel_soft_margin_loss", input, target);
+  TERN_CHECK(x.dim() >= 1, "multilabel_soft_margin_loss: expected [..., labels], got ", x.shape());
+  return reduce_losses(mean(weighted(logit_losses(x, t, {}), options.weight), {-1}), options.reduction);
+}
 
 Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& target, const BceOptions& options) {
   TERN_CHECK(!autocast_enabled(probabilities.device()),

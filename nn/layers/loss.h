@@ -11,7 +11,7 @@
 
 namespace tern::nn {
 
-/// The module whose forward is kFunction(input, target, values...), or with a third tensor. The tensors in its values
+/// The module whose forward is kFunction(input, target, values...), or with more tensors. The tensors in its values
 /// are buffers.
 template <auto kFunction, class... Values>
 class LossModule : public Module {
@@ -43,6 +43,21 @@ struct CrossEntropyLoss final : LossModule<tern::cross_entropy, CrossEntropyOpti
 };
 struct NLLLoss final : LossModule<tern::nll_loss, NllOptions> {
   explicit NLLLoss(const Scope& s, const NllOptions& options = {}) : LossModule(s, options) {}
+};
+struct MultiMarginLoss final : LossModule<tern::multi_margin_loss, MultiMarginOptions> {
+  explicit MultiMarginLoss(const Scope& s, const MultiMarginOptions& options = {}) : LossModule(s, options) {}
+};
+/// forward(log_probabilities, targets, input_lengths, target_lengths).
+struct CTCLoss final : LossModule<tern::ctc_loss, CtcOptions> {
+  explicit CTCLoss(const Scope& s, const CtcOptions& options = {}) : LossModule(s, options) {}
+};
+struct MultiLabelMarginLoss final : LossModule<tern::multilabel_margin_loss, LossReduction> {
+  explicit MultiLabelMarginLoss(const Scope& s, LossReduction reduction = LossReduction::kMean)
+      : LossModule(s, reduction) {}
+};
+struct MultiLabelSoftMarginLoss final : LossModule<tern::multilabel_soft_margin_loss, MultilabelSoftMarginOptions> {
+  explicit MultiLabelSoftMarginLoss(const Scope& s, const MultilabelSoftMarginOptions& options = {})
+      : LossModule(s, options) {}
 };
 struct BCELoss final : LossModule<tern::binary_cross_entropy, BceOptions> {
   explicit BCELoss(const Scope& s, const BceOptions& options = {}) : LossModule(s, options) {}

@@ -139,6 +139,22 @@ inline void loss_calls(const AddCall& op) {
   op("cosine_embedding_loss", [](Inputs& in) {
     return cosine_embedding_loss(in.like({5, 3}), in.like({5, 3}), in.like({5}));
   });
+  op("multi_margin_loss", [](Inputs& in) {
+    return multi_margin_loss(in.like({5, 3}), in.like({5}, int64),
+                             {.p = in.one_in(2) ? 1 : 2, .weight = in.like_or_none({3})});
+  });
+  op("multilabel_margin_loss", [](Inputs& in) {
+    return multilabel_margin_loss(in.like({5, 3}), in.like({5, 3}, int64));
+  });
+  op("multilabel_soft_margin_loss", [](Inputs& in) {
+    return multilabel_soft_margin_loss(in.like({5, 3}), in.like({5, 3}), {.weight = in.like_or_none({3})});
+  });
+  op("ctc_loss", [](Inputs& in) {
+    const Tensor targets = in.one_in(2) ? in.like({3, 2}, int64) : in.like({3}, int32);
+    const Tensor counts = in.one_in(2) ? ones({3}, {.dtype = int64}) : in.like({3}, int64);
+    return ctc_loss(in.like({5, 3, 4}), targets, in.one_in(2) ? full({3}, 4, {.dtype = int32}) : in.like({3}, int64),
+                    counts, {.blank = in.below(5), .zero_infinity = in.one_in(2)});
+  });
   op("margin_ranking_loss", [](Inputs& in) { return margin_ranking_loss(in.like({5}), in.like({5}), in.like({5})); });
   op("triplet_margin_loss", [](Inputs& in) {
     return triplet_margin_loss(in.like({5, 3}), in.like({5, 3}), in.like({5, 3}), {.swap = in.one_in(2)});

@@ -158,6 +158,25 @@ TEST_F(Parity, SoftmaxAndLoss) {
   }
 }
 
+TEST_F(Parity, MarginLossesAndCtc) {
+  for (const DType dtype : kFloats) {
+    for (const int p : {1, 2})
+      expect_parity("multi_margin_loss", {normal({9, 5}, dtype), indices({9}, 5)}, 4,
+                    [&](const Tensors& in) { return multi_margin_loss(in[0], in[1], {.p = p}); });
+    expect_parity("multilabel_margin_loss", {normal({9, 5}, dtype), sub(indices({9, 5}, 6), 1.0)}, 4,
+                  [](const Tensors& in) { return multilabel_margin_loss(in[0], in[1]); });
+    expect_parity("multilabel_soft_margin_loss", {normal({9, 5}, dtype), indices({9, 5}, 2)}, 4,
+                  [](const Tensors& in) { return multilabel_soft_margin_loss(in[0], in[1]); });
+    const Tensor lengths = from_vector<int64_t>({20, 15, 9, 20}, {4}), counts = from_vector<int64_t>({6, 4, 0, 9}, {4});
+    for (const auto reduction : {LossReduction::kMean, LossReduction::kNone})
+      expect_parity("ctc_loss", {normal({20, 4, 7}, dtype), add(indices({4, 9}, 6), 1.0), lengths, counts}, 20,
+                    [&](const Tensors& in) {
+                      return ctc_loss(log_softmax(in[0]), in[1], in[2], in[3],
+                                      {.reduction = reduction, .zero_infinity = true});
+                    });
+  }
+}
+
 TEST_F(Parity, NormsAndDropout) {
   const Tensor keys = indices({13}, 1 << 20);
   for (const DType dtype : kFloats)

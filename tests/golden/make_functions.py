@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Writes functions.safetensors and functions.json from PyTorch: element-wise functions, reductions, norms and losses."""
+"""Writes reference numbers of PyTorch: functions.* (element-wise functions, reductions, norms and losses) or
+more_functions.* (those that Tern had later); the argument names the file. Without one it writes both."""
+import argparse
 import json
 import math
 import pathlib
 
 import torch
 import torch.nn.functional as F
-import torchvision
 from safetensors.torch import save_file
 
 from golden_ops import Cases
@@ -83,6 +84,8 @@ def losses(cases):
             cases.add(op, lambda **tensors: function(**tensors, reduction=reduction), inputs,
                       [key for key in differentiable if key not in weights], params | {"reduction": reduction}, constants)
 
+    import torchvision  # only here, so that more_functions can be written without it
+
     rows, classes = 7, 5
     target = torch.randint(0, classes, (rows,))
     target[2] = -100
@@ -156,20 +159,79 @@ def losses(cases):
             {key: torch.randn(4, 6) for key in "abc"}, ("a", "b", "c"), order=order, swap=swap)
 
 
-def main():
-    torch.set_num_threads(1)
-    torch.manual_seed(25)
+def margin_losses(cases):
+    def add(op, function, inputs, constants, **params):
+        for reduction in REDUCTIONS:
+            cases.add(op, lambda **tensors: function(**tensors, reduction=reduction), inputs, ["x"],
+                      params | {"reduction": reduction}, constants)
+
+    def of_two(function):
+        return lambda x, target, reduction: function(x, target, reduction=reduction)
+
+    rows, classes = 6, 5
+    for p, margin in ((1, 1.0), (2, 0.6)):
+        add("multi_margin_loss", lambda x, weight, target, reduction: F.multi_margin_loss(
+            x, target, p, margin, weight, reduction=reduction),
+            {"x": torch.randn(rows, classes), "weight": torch.rand(classes) + 0.2},
+            {"target": torch.randint(0, classes, (rows,))}, p=p, margin=margin)
+        add("multi_margin_loss", lambda x, target, reduction: F.multi_margin_loss(
+            x, target, p, margin, reduction=reduction), {"x": torch.randn(classes)}, {"target": torch.tensor(3)}, p=p,
+            margin=margin)
+    labels = torch.tensor([[3, 0, -1, 1, -1], [-1, 2, 2, 2, 2], [4, 2, 0, 1, 3], [1, 1, -1, 0, 0]])
+    add("multilabel_margin_loss", of_two(F.multilabel_margin_loss), {"x": torch.randn(4, classes)}, {"target": labels})
+    add("multilabel_margin_loss", of_two(F.multilabel_margin_loss), {"x": torch.randn(classes)}, {"target": labels[0]})
+    add("multilabel_soft_margin_loss", lambda x, weight, target, reduction: F.multilabel_soft_margin_loss(
+        x, target, weight, reduction=reduction), {"x": torch.randn(rows, classes), "weight": torch.rand(classes)},
+        {"target": (torch.rand(rows, classes) > 0.5).float()})
+    add("multilabel_soft_margin_loss", of_two(F.multilabel_soft_margin_loss), {"x": torch.randn(2, 3, classes)},
+        {"target": (torch.rand(2, 3, classes) > 0.5).float()})
+
+
+def ctc_losses(cases):
+    """The inputs are logits: the gradient of PyTorch's ctc_loss by log-probabilities is only right below log_softmax."""
+    def add(x, target, input_lengths, target_lengths, blank=0, zero_infinity=False):
+        lengths = {"input_lengths": torch.tensor(input_lengths), "target_lengths": torch.tensor(target_lengths)}
+        for reduction in REDUCTIONS:
+            cases.add("ctc_loss", lambda x, target, input_lengths, target_lengths: F.ctc_loss(
+                F.log_softmax(x, -1), target, input_lengths, target_lengths, blank, reduction, zero_infinity),
+                {"x": x}, ["x"], {"blank": blank, "zero_infinity": zero_infinity, "reduction": reduction},
+                {"target": target} | lengths)
+
+    add(torch.randn(12, 4, 6), torch.randint(1, 6, (4, 5)), [12, 11, 12, 10], [5, 3, 0, 1])
+    add(torch.randn(9, 3, 4) * 3, torch.tensor([0, 0, 2, 2, 0, 1, 2]), [9, 4, 6], [4, 1, 2], blank=3)
+    add(torch.randn(8, 3, 5), torch.tensor([[1, 1, 1, 2], [1, 2, 3, 4], [3, 3, 0, 0]]), [6, 3, 2], [4, 4, 2],
+        zero_infinity=True)
+    add(torch.randn(30, 7), torch.randint(0, 6, (11,)), 28, 11, blank=6)
+    add(torch.randn(60, 2, 20), torch.randint(1, 20, (2, 25)), [60, 55], [25, 20])
+
+
+FILES = {"functions": (25, (pointwise, reductions, losses)), "more_functions": (26, (margin_losses, ctc_losses))}
+
+
+def write(name):
+    seed, sections = FILES[name]
     cases = Cases()
-    pointwise(cases)
-    reductions(cases)
-    losses(cases)
-    path = HERE / "functions.safetensors"
+    torch.manual_seed(seed)
+    for section in sections:
+        if name != "functions":
+            torch.manual_seed(seed)  # sections can be added without a change of the others
+        section(cases)
+    path = HERE / f"{name}.safetensors"
     save_file(cases.tensors, str(path))
     path.chmod(0o644)  # save_file makes it private
     floor = 1e-3  # no tensor counts as smaller than this part of the case's results together
     lines = ",\n".join(json.dumps(case) for case in cases.cases)
-    (HERE / "functions.json").write_text(f'{{"tolerances": {{"functions": {{"floor": {floor}}}}},\n'
-        f' "functions": {{"file": "functions.safetensors", "cases": [\n{lines}\n]}}}}\n')
+    (HERE / f"{name}.json").write_text(f'{{"tolerances": {{"functions": {{"floor": {floor}}}}},\n'
+        f' "functions": {{"file": "{name}.safetensors", "cases": [\n{lines}\n]}}}}\n')
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("file", nargs="?", choices=FILES)
+    name = parser.parse_args().file
+    torch.set_num_threads(1)
+    for each in [name] if name else FILES:
+        write(each)
 
 
 if __name__ == "__main__":

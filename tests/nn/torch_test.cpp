@@ -252,6 +252,14 @@ TEST(Losses, AreTheFunctions) {
   agrees(nn::MSELoss(s, LossReduction::kSum).forward(x, y), mse_loss(x, y, LossReduction::kSum));
   agrees(nn::CosineEmbeddingLoss(s, {.margin = 0.2}).forward(x, y, signs),
          cosine_embedding_loss(x, y, signs, {.margin = 0.2}));
+  agrees(nn::MultiMarginLoss(s, {.p = 2}).forward(x, classes), multi_margin_loss(x, classes, {.p = 2}));
+  agrees(nn::MultiLabelSoftMarginLoss(s, {.weight = more}).forward(x, labels),
+         multilabel_soft_margin_loss(x, labels, {.weight = more}));
+  const Tensor lists = from_vector<int64_t>({1, -1, 0, 0, 2, 3, 0, -1, -1, 0, 0, 0}, {3, 4});
+  agrees(nn::MultiLabelMarginLoss(s).forward(x, lists), multilabel_margin_loss(x, lists));
+  const Tensor scores = log_softmax(x), frames = from_vector<int64_t>({3}, {1}), words = from_vector<int64_t>({2}, {1});
+  agrees(nn::CTCLoss(s, {.blank = 3}).forward(scores, words, frames.squeeze(0), ones({}, {.dtype = int64})),
+         ctc_loss(scores, words, frames, ones({1}, {.dtype = int64}), {.blank = 3}));
   agrees(nn::TripletMarginLoss(s).forward(x, y, z), triplet_margin_loss(x, y, z));
 }
 
