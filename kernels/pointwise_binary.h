@@ -193,6 +193,67 @@ struct Atan2 {
   }
 };
 
+/// log(exp(a) + exp(b)) without overflow.
+struct LogAddExp {
+  static constexpr const char* name = "logaddexp";
+  static constexpr Saves saves = Saves::kInputs;
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    // Equal infinities have no difference.
+    return math::select(a == b, a + F(math::kLn2), math::max(a, b) + math::log1p(math::exp(-math::abs(a - b))));
+  }
+  template <class F>
+  TERN_HD F derivative0(F a, F b) const {
+    return math::sigmoid(a - b);
+  }
+  template <class F>
+  TERN_HD F derivative1(F a, F b) const {
+    return math::sigmoid(b - a);
+  }
+};
+
+/// sqrt(a^2 + b^2) without overflow; the derivatives at (0, 0) are NaN.
+struct Hypot {
+  static constexpr const char* name = "hypot";
+  static constexpr Saves saves = Saves::kInputs;
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    const F x = math::abs(a), y = math::abs(b), large = math::max(x, y), ratio = math::min(x, y) / large;
+    const F scaled = math::select(large == F(0), F(0), large * math::sqrt(F(1) + ratio * ratio));
+    return math::select((x == F(INFINITY)) | (y == F(INFINITY)), F(INFINITY), scaled);  // whatever the other is
+  }
+  template <class F>
+  TERN_HD F derivative0(F a, F b) const {
+    return a / forward(a, b);
+  }
+  template <class F>
+  TERN_HD F derivative1(F a, F b) const {
+    return b / forward(a, b);
+  }
+};
+
+/// |a| with b's sign, also that of -0; a NaN counts as positive.
+struct Copysign {
+  static constexpr const char* name = "copysign";
+  static constexpr Saves saves = Saves::kInputs;
+  template <class F>
+  TERN_HD static bool is_negative(F b) {
+    return (b < F(0)) | ((b == F(0)) & (F(1) / b < F(0)));
+  }
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    return math::select(is_negative(b), -math::abs(a), math::abs(a));
+  }
+  template <class F>
+  TERN_HD F derivative0(F a, F b) const {
+    return math::select(a == F(0), F(0), math::select(is_negative(b) == (a < F(0)), F(1), F(-1)));
+  }
+  template <class F>
+  TERN_HD F derivative1(F, F) const {
+    return F(0);
+  }
+};
+
 /// x where positive, otherwise weight x.
 struct PRelu {
   static constexpr const char* name = "prelu";

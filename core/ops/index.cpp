@@ -355,6 +355,12 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, int dim) {
   const Shape others = broadcast_shapes("take_along_dim", x.shape().with(d, 1), index.shape().with(d, 1));
   return gather(x.expand(others.with(d, x.size(d))), d, index.expand(others.with(d, index.size(d))));
 }
+Tensor put(const Tensor& x, const Tensor& index, const Tensor& source, bool accumulate) {
+  TERN_CHECK(index.numel() == source.numel() && source.dtype() == x.dtype(),
+             "put: the source must be of x's dtype with as many elements as the index, got ", source.describe(),
+             " for ", index.shape(), " and ", x.describe());
+  return index_put(x.flatten(), {index.flatten()}, source.flatten(), accumulate).reshape(x.shape());
+}
 Tensor take_along_dim(const Tensor& x, const Tensor& index) { return take_along_dim(x.flatten(), index.flatten(), 0); }
 
 Tensor masked_scatter(const Tensor& x, const Tensor& mask, const Tensor& source) {

@@ -4,6 +4,7 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/indexing.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/rearrange.h"
 #include "tern/core/ops/reduce.h"
@@ -175,10 +176,24 @@ Tensor kron(const Tensor& a, const Tensor& b) {
   return mul(a.reshape(left), b.reshape(right)).reshape(sizes);
 }
 
-Tensor cdist(const Tensor& a, const Tensor& b) {
+namespace {
+Tensor distances(const char* op, const Tensor& differences, double order) {
+  TERN_CHECK(order >= 0, op, ": the order must not be negative, got ", order);
+  if (differences.size(-1) == 0) return sum(differences, {-1});  // a largest difference would not exist
+  return vector_norm(differences, order, {-1});
+}
+}  // namespace
+
+Tensor pdist(const Tensor& x, double order) {
+  TERN_CHECK(x.dim() == 2 && is_floating(x.dtype()), "pdist: expected floating rows [n, d], got ", x.describe());
+  const Tensor pairs = triu_indices(x.size(0), x.size(0), 1, {DType::kInt64, x.device()});
+  return distances("pdist", sub(index_select(x, 0, pairs[0]), index_select(x, 0, pairs[1])), order);
+}
+
+Tensor cdist(const Tensor& a, const Tensor& b, double order) {
   TERN_CHECK(a.dim() >= 2 && b.dim() >= 2 && a.size(-1) == b.size(-1), "cdist: expected rows of equal length, got ",
              a.shape(), " and ", b.shape());
-  return norm(sub(a.unsqueeze(-2), b.unsqueeze(-3)), {-1});
+  return distances("cdist", sub(a.unsqueeze(-2), b.unsqueeze(-3)), order);
 }
 
 Tensor cross(const Tensor& a, const Tensor& b, int dim) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <tuple>
 
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/indexing.h"
@@ -101,20 +102,40 @@ Tensor quantiles_of_rows(const Tensor& x, const std::vector<double>& q, Interpol
   return where(isnan(last), last, between).movedim(-1, 0);
 }
 
-/// The runs of equal elements of a vector: where each begins, and the number of each element's run.
+/// The same of the elements that are not NaN, whose number differs between rows.
+Tensor nan_quantiles_of_rows(const Tensor& x, const std::vector<double>& q, Interpolation interpolation) {
+  const Tensor sorted = sort(x, -1).values;
+  const auto [lower, upper, weight] = [&] {
+    const NoGrad off;
+    for (const double each : q) QuantilePositions({each}, 1, interpolation);  // for its error
+    const Tensor numbers = sum(logical_not(isnan(x.detach())), {-1}, true).to(DType::kFloat64);
+    Tensor rank = (numbers - 1.0) * from_vector(q, {static_cast<int64_t>(q.size())}).to(x.device());
+    if (interpolation == Interpolation::kLower) rank = floor(rank);
+    if (interpolation == Interpolation::kHigher) rank = ceil(rank);
+    if (interpolation == Interpolation::kNearest) rank = round(rank);
+    const Tensor below = clamp(floor(rank), 0, INFINITY), above = clamp(ceil(rank), 0, INFINITY);
+    const Tensor share = interpolation == Interpolation::kMidpoint ? full_like(rank, 0.5) : rank - below;
+    return std::tuple(below.to(DType::kInt64), above.to(DType::kInt64), share.to(x.dtype()));
+  }();
+  return lerp(gather(sorted, -1, lower), gather(sorted, -1, upper), weight).movedim(-1, 0);
+}
+
+/// The runs of equal rows: where each begins, and the number of each row's run.
 struct Runs {
   Tensor starts, number, counts;
 };
-Runs runs_of(const Tensor& x) {
-  const int64_t n = x.numel();
-  const TensorOptions ints{DType::kInt64, x.device()};
+Runs runs_of_rows(const Tensor& rows) {
+  const int64_t n = rows.size(0);
+  const TensorOptions ints{DType::kInt64, rows.device()};
   if (n == 0) return {empty({0}, ints), empty({0}, ints), empty({0}, ints)};
-  const Tensor differs = ne(x.slice(0, 1), x.slice(0, 0, n - 1));
+  const Tensor differs = any(ne(rows.slice(0, 1), rows.slice(0, 0, n - 1)), {1});
   const Tensor begins = cat({ones({1}, differs.options()), differs});
   const Tensor starts = nonzero(begins).reshape({-1});
   const Tensor ends = cat({starts.slice(0, 1), full({1}, static_cast<double>(n), ints)});
   return {starts, cumsum(begins, 0) - 1.0, ends - starts};
 }
+
+Runs runs_of(const Tensor& x) { return runs_of_rows(x.unsqueeze(1)); }
 
 }  // namespace
 
@@ -138,13 +159,16 @@ Tensor nanmedian(const Tensor& x) {
   return is_nan ? full({}, NAN, x.options()) : MedianOfAll::apply(x, true);
 }
 
-Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int> dim, bool keepdim, Interpolation interpolation) {
-  TERN_CHECK(is_floating(x.dtype()), "quantile: expected a floating dtype, got ", x.dtype());
-  TERN_CHECK(q.dim() <= 1, "quantile: q must be a number or a vector, got ", q.shape());
+namespace {
+Tensor quantiles(const char* op, const Tensor& x, const Tensor& q, std::optional<int> dim, bool keepdim,
+                 Interpolation interpolation, bool ignores_nan) {
+  TERN_CHECK(is_floating(x.dtype()), op, ": expected a floating dtype, got ", x.dtype());
+  TERN_CHECK(q.dim() <= 1, op, ": q must be a number or a vector, got ", q.shape());
   const bool all = !dim.has_value() || x.dim() == 0;
-  const Tensor whole = sortable("quantile", all ? x.flatten() : x, all ? 0 : *dim);
+  const Tensor whole = sortable(op, all ? x.flatten() : x, all ? 0 : *dim);
   const int d = all ? 0 : x.shape().wrap(*dim);
-  Tensor y = quantiles_of_rows(whole.transpose(d, -1), q.to_vector<double>(), interpolation);
+  const auto of_rows = ignores_nan ? nan_quantiles_of_rows : quantiles_of_rows;
+  Tensor y = of_rows(whole.transpose(d, -1), q.to_vector<double>(), interpolation);
   // The dimension that changed places with the last one is put back.
   y = y.unsqueeze(-1).transpose(d + 1, -1);
   const Shape shape = y.shape();
@@ -156,6 +180,18 @@ Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int> dim, bool k
     y = y.squeeze(d + 1);
   }
   return q.dim() == 0 ? y.select(0, 0) : y;
+}
+}  // namespace
+
+Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int> dim, bool keepdim, Interpolation interpolation) {
+  return quantiles("quantile", x, q, dim, keepdim, interpolation, false);
+}
+Tensor nanquantile(const Tensor& x, const Tensor& q, std::optional<int> dim, bool keepdim,
+                   Interpolation interpolation) {
+  return quantiles("nanquantile", x, q, dim, keepdim, interpolation, true);
+}
+Tensor nanquantile(const Tensor& x, double q, std::optional<int> dim, bool keepdim, Interpolation interpolation) {
+  return nanquantile(x, full({}, q, {.dtype = DType::kFloat64}), dim, keepdim, interpolation);
 }
 Tensor quantile(const Tensor& x, double q, std::optional<int> dim, bool keepdim, Interpolation interpolation) {
   return quantile(x, full({}, q, {.dtype = DType::kFloat64}), dim, keepdim, interpolation);
@@ -203,6 +239,31 @@ UniqueResult unique(const Tensor& x) {
   const Runs runs = runs_of(sorted.values);
   const Tensor inverse = scatter(empty_like(runs.number), 0, sorted.indices, runs.number);
   return {take(sorted.values, runs.starts), inverse.reshape(x.shape()), runs.counts};
+}
+
+namespace {
+/// The slices of x along dim as rows.
+Tensor rows_along(const Tensor& x, int dim) {
+  const Tensor front = x.movedim(dim, 0);
+  return front.reshape({front.size(0), front.numel() / std::max<int64_t>(front.size(0), 1)});
+}
+}  // namespace
+
+UniqueResult unique_consecutive(const Tensor& x, int dim) {
+  const NoGrad off;
+  const Runs runs = runs_of_rows(rows_along(x.detach(), dim));
+  return {index_select(x.detach(), dim, runs.starts), runs.number, runs.counts};
+}
+
+UniqueResult unique(const Tensor& x, int dim) {
+  const NoGrad off;
+  const Tensor rows = rows_along(x.detach(), dim);
+  Tensor order = arange(0, static_cast<double>(rows.size(0)), 1, {DType::kInt64, x.device()});
+  for (int64_t column = rows.size(1) - 1; column >= 0; --column)  // stable sorts, from the last column to the first
+    order = take(order, sort(take(rows.select(1, column), order), 0).indices);
+  const Runs runs = runs_of_rows(index_select(rows, 0, order));
+  const Tensor inverse = scatter(empty_like(runs.number), 0, order, runs.number);
+  return {index_select(x.detach(), dim, take(order, runs.starts)), inverse, runs.counts};
 }
 
 Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength) {

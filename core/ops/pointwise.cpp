@@ -1,8 +1,11 @@
 #include "tern/core/ops/pointwise.h"
 
 #include <cmath>
+#include <limits>
 
+#include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/pointwise_function.h"
+#include "tern/core/ops/reduce.h"
 
 namespace tern {
 
@@ -131,6 +134,9 @@ Tensor minimum(const Tensor& a, const Tensor& b) { return pointwise(op::Minimum{
 Tensor remainder(const Tensor& a, const Tensor& b) { return pointwise(op::Remainder{}, a, b); }
 Tensor fmod(const Tensor& a, const Tensor& b) { return pointwise(op::Fmod{}, a, b); }
 Tensor atan2(const Tensor& a, const Tensor& b) { return pointwise(op::Atan2{}, a, b); }
+Tensor logaddexp(const Tensor& a, const Tensor& b) { return pointwise(op::LogAddExp{}, a, b); }
+Tensor hypot(const Tensor& a, const Tensor& b) { return pointwise(op::Hypot{}, a, b); }
+Tensor copysign(const Tensor& a, const Tensor& b) { return pointwise(op::Copysign{}, a, b); }
 Tensor eq(const Tensor& a, const Tensor& b) { return pointwise(op::Equal{}, a, b); }
 Tensor ne(const Tensor& a, const Tensor& b) { return pointwise(op::NotEqual{}, a, b); }
 Tensor lt(const Tensor& a, const Tensor& b) { return pointwise(op::Less{}, a, b); }
@@ -171,6 +177,15 @@ Tensor without_scalar_width(const Tensor& result, DType dtype) {
 }
 }  // namespace
 
+namespace {
+double largest_finite(DType dtype) {
+  return dtype == DType::kFloat64   ? std::numeric_limits<double>::max()
+         : dtype == DType::kFloat32 ? std::numeric_limits<float>::max()
+         : dtype == DType::kFloat16 ? 65504
+                                    : 0x1.fep127;
+}
+}  // namespace
+
 Tensor div(const Tensor& a, double b) {
   return without_scalar_width(div(is_floating(a.dtype()) ? a : a.to(float32), scalar_beside(a, b)), a.dtype());
 }
@@ -193,6 +208,37 @@ Tensor where(const Tensor& condition, double a, const Tensor& b) {
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   TERN_CHECK(mask.dtype() == DType::kBool, "masked_fill: the mask must be bool, got ", mask.dtype());
   return where(mask, full({}, value, {x.dtype(), x.device()}), x);
+}
+Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
+  if (!is_floating(x.dtype())) return x;
+  const double most = largest_finite(x.dtype());
+  const Tensor y = where(isnan(x), nan, where(eq(x, INFINITY), posinf.value_or(most), x));
+  return where(eq(x, -INFINITY), neginf.value_or(-most), y);
+}
+Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high) {
+  TERN_CHECK(low.defined() || high.defined(), "clamp: at least one bound must be defined");
+  const Tensor above = low.defined() ? maximum(x, low) : x;
+  return high.defined() ? minimum(above, high) : above;
+}
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value) {
+  if (is_floating(promote(x.dtype(), promote(a.dtype(), b.dtype())))) return pointwise(op::Addcmul{value}, x, a, b);
+  return add(x, mul(mul(a, b), value));
+}
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value) {
+  return add(x, value == 1 ? div(a, b) : mul(div(a, b), value));
+}
+
+Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
+  TERN_CHECK(rtol >= 0 && atol >= 0, "isclose: tolerances must not be negative, got ", rtol, " and ", atol);
+  const NoGrad off;
+  const Tensor x = a.detach(), y = b.detach();
+  const Tensor wide_x = x.to(DType::kFloat64), wide_y = y.to(DType::kFloat64);
+  const Tensor near = le(abs(sub(wide_x, wide_y)), add(mul(abs(wide_y), rtol), atol));
+  const Tensor close = logical_or(eq(x, y), logical_and(near, isfinite(wide_y)));
+  return equal_nan ? logical_or(close, logical_and(isnan(x), isnan(y))) : close;
+}
+bool allclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {
+  return all(isclose(a, b, rtol, atol, equal_nan)).item<bool>();
 }
 Tensor lerp(const Tensor& a, const Tensor& b, const Tensor& weight) { return pointwise(op::Lerp{}, a, b, weight); }
 Tensor lerp(const Tensor& a, const Tensor& b, double weight) {

@@ -4,6 +4,8 @@
 //
 // A user-defined op is one struct (see kernels/pointwise.h): Tensor y = pointwise(LeakyRelu{0.1}, x).
 
+#include <optional>
+
 #include "tern/core/ops/pointwise_function.h"
 #include "tern/core/tensor.h"
 
@@ -35,10 +37,16 @@ Tensor trunc(const Tensor& x);
 Tensor round(const Tensor& x);
 /// An infinite bound is none.
 Tensor clamp(const Tensor& x, double low, double high);
+/// The bounds broadcast, and may be undefined; where low is above high, high.
+Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);
 Tensor isnan(const Tensor& x);
 Tensor isinf(const Tensor& x);
 Tensor isfinite(const Tensor& x);
 Tensor logical_not(const Tensor& x);
+/// NaN and infinities replaced, by default by 0 and the greatest and least finite numbers of x's dtype; the gradient
+/// there is 0. Integers are returned as they are.
+Tensor nan_to_num(const Tensor& x, double nan = 0, std::optional<double> posinf = {},
+                  std::optional<double> neginf = {});
 
 // Trigonometric and hyperbolic, in radians.
 Tensor sin(const Tensor& x);
@@ -93,6 +101,12 @@ Tensor remainder(const Tensor& a, const Tensor& b);
 Tensor fmod(const Tensor& a, const Tensor& b);
 /// The angle of the point (b, a), in [-pi, pi].
 Tensor atan2(const Tensor& a, const Tensor& b);
+/// log(exp(a) + exp(b)) without overflow.
+Tensor logaddexp(const Tensor& a, const Tensor& b);
+/// sqrt(a^2 + b^2) without overflow; the gradient at (0, 0) is NaN, as in PyTorch.
+Tensor hypot(const Tensor& a, const Tensor& b);
+/// |a| with b's sign, also that of -0. Of NaN +.
+Tensor copysign(const Tensor& a, const Tensor& b);
 Tensor eq(const Tensor& a, const Tensor& b);
 Tensor ne(const Tensor& a, const Tensor& b);
 Tensor lt(const Tensor& a, const Tensor& b);
@@ -124,6 +138,13 @@ Tensor where(const Tensor& condition, const Tensor& a, double b);
 Tensor where(const Tensor& condition, double a, const Tensor& b);
 /// value where mask (bool) is true, x elsewhere; of x's dtype.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
+/// x + value a b, and x + value a / b.
+Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
+Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value = 1);
+/// |a - b| <= atol + rtol |b|: bool. Equal infinities are close, NaN only with equal_nan to NaN. allclose: of all
+/// elements, which the host waits for.
+Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
+bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
 /// a + weight (b - a).
 Tensor lerp(const Tensor& a, const Tensor& b, const Tensor& weight);
 Tensor lerp(const Tensor& a, const Tensor& b, double weight);

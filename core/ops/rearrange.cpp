@@ -241,6 +241,14 @@ Tensor flip(const Tensor& x, const std::vector<int>& dims) {
   return rearrange(x, x.shape(), pieces);
 }
 
+Tensor rot90(const Tensor& x, int64_t k, int dim0, int dim1) {
+  const int first = x.shape().wrap(dim0), second = x.shape().wrap(dim1);
+  TERN_CHECK(first != second, "rot90: expected two different dimensions, got ", dim0, " and ", dim1);
+  const int64_t turns = (k % 4 + 4) % 4;
+  if (turns % 2 == 0) return turns == 0 ? x.clone() : flip(x, {first, second});
+  return flip(x, {turns == 1 ? second : first}).transpose(first, second);
+}
+
 Tensor roll(const Tensor& x, const std::vector<int64_t>& shifts, const std::vector<int>& dims) {
   if (dims.empty() && shifts.size() == 1) return roll(x.reshape({x.numel()}), shifts, {0}).reshape(x.shape());
   TERN_CHECK(shifts.size() == dims.size(), "roll: ", shifts.size(), " shifts for ", dims.size(), " dimensions");
@@ -323,6 +331,36 @@ Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, PadMode mode, d
 Tensor tril(const Tensor& x, int64_t diagonal) { return triangle("tril", x, diagonal, true); }
 Tensor triu(const Tensor& x, int64_t diagonal) { return triangle("triu", x, diagonal, false); }
 
+namespace {
+Tensor triangle_indices(bool lower, int64_t rows, int64_t cols, int64_t diagonal, const TensorOptions& options) {
+  const Tensor all = ones({rows, cols}, {DType::kBool, options.device});
+  return nonzero(lower ? tril(all, diagonal) : triu(all, diagonal)).t().to(options.dtype).contiguous();
+}
+}  // namespace
+Tensor tril_indices(int64_t rows, int64_t cols, int64_t diagonal, const TensorOptions& options) {
+  return triangle_indices(true, rows, cols, diagonal, options);
+}
+Tensor triu_indices(int64_t rows, int64_t cols, int64_t diagonal, const TensorOptions& options) {
+  return triangle_indices(false, rows, cols, diagonal, options);
+}
+
+Tensor block_diag(const std::vector<Tensor>& tensors) {
+  std::vector<Tensor> blocks;
+  int64_t cols = 0;
+  for (const Tensor& x : tensors) {
+    TERN_CHECK(x.dim() <= 2, "block_diag: expected matrices, got ", x.shape());
+    blocks.push_back(x.dim() == 2 ? x : x.reshape({1, x.numel()}));
+    cols += blocks.back().size(1);
+  }
+  int64_t before = 0;
+  for (Tensor& block : blocks) {
+    const int64_t width = block.size(1);
+    block = pad(block, {before, cols - before - width});
+    before += width;
+  }
+  return cat(blocks, 0);
+}
+
 Tensor diag(const Tensor& x, int64_t diagonal) {
   TERN_CHECK(x.dim() == 1 || x.dim() == 2, "diag: expected a vector or a matrix, got ", x.shape(),
              "; use diag_embed or diagonal");
@@ -354,6 +392,12 @@ std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, Indexing indexi
     grids.push_back(tensors[i].reshape(own_sizes).expand(sizes));
   }
   return grids;
+}
+
+Tensor cartesian_prod(const std::vector<Tensor>& tensors) {
+  std::vector<Tensor> columns;
+  for (const Tensor& grid : meshgrid(tensors)) columns.push_back(grid.flatten());
+  return columns.size() == 1 ? columns[0] : stack(columns, 1);
 }
 
 Tensor hstack(const std::vector<Tensor>& tensors) {

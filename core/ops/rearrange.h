@@ -11,6 +11,8 @@ namespace tern {
 
 /// Reverses the order of elements along dims.
 Tensor flip(const Tensor& x, const std::vector<int>& dims);
+/// A quarter turn, k times, in the plane of two dimensions, from the first towards the second.
+Tensor rot90(const Tensor& x, int64_t k = 1, int dim0 = 0, int dim1 = 1);
 /// Moves elements by shifts[i] along dims[i]; those that leave at one end enter at the other. Without dims the tensor
 /// is flattened for the time being, and there is one shift.
 Tensor roll(const Tensor& x, const std::vector<int64_t>& shifts, const std::vector<int>& dims = {});
@@ -42,6 +44,13 @@ Tensor triu(const Tensor& x, int64_t diagonal = 0);
 Tensor diag_embed(const Tensor& x, int64_t offset = 0, int dim1 = -2, int dim2 = -1);
 /// A vector as the diagonal of a square matrix, or a copy of the diagonal of a matrix.
 Tensor diag(const Tensor& x, int64_t diagonal = 0);
+/// The rows and columns of the elements that tril (triu) keeps of a matrix, in row-major order: int64 [2, count].
+Tensor tril_indices(int64_t rows, int64_t cols, int64_t diagonal = 0,
+                    const TensorOptions& options = {.dtype = DType::kInt64});
+Tensor triu_indices(int64_t rows, int64_t cols, int64_t diagonal = 0,
+                    const TensorOptions& options = {.dtype = DType::kInt64});
+/// Matrices along the diagonal of a matrix of zeros; a vector counts as a row. One dtype.
+Tensor block_diag(const std::vector<Tensor>& tensors);
 /// The sum of the main diagonal of a matrix.
 Tensor trace(const Tensor& x);
 
@@ -49,6 +58,9 @@ Tensor trace(const Tensor& x);
 /// first two dimensions of the results.
 enum class Indexing : uint8_t { kIJ, kXY };
 std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, Indexing indexing = Indexing::kIJ);
+/// All combinations of one element of each vector, the last changing fastest: [product of sizes, vectors]; of one
+/// vector the vector.
+Tensor cartesian_prod(const std::vector<Tensor>& tensors);
 /// cat along dimension 1 (of vectors along 0); cat along dimension 0, of vectors as rows.
 Tensor hstack(const std::vector<Tensor>& tensors);
 Tensor vstack(const std::vector<Tensor>& tensors);

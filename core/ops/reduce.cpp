@@ -133,6 +133,17 @@ Tensor mean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   return Sum::apply(x, dimension_bits("mean", x, dims), keepdim, true);
 }
 
+Tensor nansum(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  return sum(is_floating(x.dtype()) ? where(isnan(x), 0.0, x) : x, dims, keepdim);
+}
+Tensor nanmean(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  TERN_CHECK(is_floating(x.dtype()), "nanmean: expected a floating tensor, got ", x.dtype(),
+             "; convert with to(float32)");
+  const Tensor numbers = sum(logical_not(isnan(x.detach())), dims, keepdim);
+  // Sums of 16-bit floats can overflow.
+  return div(nansum(x.to(detail::accumulation_type(x.dtype())), dims, keepdim), numbers).to(x.dtype());
+}
+
 Tensor max(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   return extreme("max", x, dims, keepdim, true);
 }

@@ -10,6 +10,9 @@ namespace tern {
 // to int64. Sums run in a fixed order with fp32 (fp64) accumulation. sum and mean are twice differentiable.
 Tensor sum(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor mean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
+/// The same without the elements that are NaN, whose gradient is 0; of none the sum is 0 and the mean NaN.
+Tensor nansum(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
+Tensor nanmean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 /// Equal extremes share the gradient equally (as PyTorch's amax and amin). An empty set throws Error.
 Tensor max(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);

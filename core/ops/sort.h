@@ -33,6 +33,8 @@ SortResult nanmedian(const Tensor& x, int dim, bool keepdim = false);
 /// The same of all elements; NaN of no floats. The elements that equal it share the gradient.
 Tensor median(const Tensor& x);
 Tensor nanmedian(const Tensor& x);
+/// The most frequent value along dim, the smallest of several, and the index of its last element.
+SortResult mode(const Tensor& x, int dim = -1, bool keepdim = false);
 /// How a quantile between two elements is made of them. kNearest rounds halves to the even position.
 enum class Interpolation : uint8_t { kLinear, kLower, kHigher, kMidpoint, kNearest };
 /// The elements at q (size - 1) of the sorted x along dim, without a dimension of all of x; NaN if there is one. q is a
@@ -42,6 +44,11 @@ Tensor quantile(const Tensor& x, const Tensor& q, std::optional<int> dim = {}, b
                 Interpolation interpolation = Interpolation::kLinear);
 Tensor quantile(const Tensor& x, double q, std::optional<int> dim = {}, bool keepdim = false,
                 Interpolation interpolation = Interpolation::kLinear);
+/// The same of the elements that are not NaN; NaN if all are.
+Tensor nanquantile(const Tensor& x, const Tensor& q, std::optional<int> dim = {}, bool keepdim = false,
+                   Interpolation interpolation = Interpolation::kLinear);
+Tensor nanquantile(const Tensor& x, double q, std::optional<int> dim = {}, bool keepdim = false,
+                   Interpolation interpolation = Interpolation::kLinear);
 
 /// For every value the number of elements of `sorted` (ascending) that are less than it, or with `right` not greater:
 /// int64. One dtype. sorted is a vector, or has the values' dimensions before the last.
@@ -54,6 +61,16 @@ Tensor isin(const Tensor& x, const Tensor& candidates, bool invert = false);
 /// Cumulative sums along dim, in x's shape. Floats are added in fp64 in a fixed order and rounded to x's dtype;
 /// integers and bool give int64, which wraps around.
 Tensor cumsum(const Tensor& x, int dim);
+/// Cumulative products, as cumsum, but computed in fp32 for 16 bits. The gradient is right at zeros too.
+Tensor cumprod(const Tensor& x, int dim);
+/// log(cumsum(exp(x))) without overflow, of floats.
+Tensor logcumsumexp(const Tensor& x, int dim);
+/// The largest (smallest) element so far along dim, or NaN from the first NaN on, and the index of the last one that
+/// equals it. Any dtype.
+SortResult cummax(const Tensor& x, int dim);
+SortResult cummin(const Tensor& x, int dim);
+/// The differences of neighbours along dim, n times; of bool whether they differ.
+Tensor diff(const Tensor& x, int64_t n = 1, int dim = -1);
 
 // The size of these results depends on values: on a GPU the host waits for the device, and a captured step fails.
 
@@ -67,6 +84,10 @@ struct UniqueResult {
 UniqueResult unique(const Tensor& x);
 /// The same for runs of equal elements, in the order of x.
 UniqueResult unique_consecutive(const Tensor& x);
+/// The same for slices along dim: values are the different slices, in lexicographic order or, for unique_consecutive,
+/// the first of each run, inverse and counts are vectors. unique sorts once for each element of a slice.
+UniqueResult unique(const Tensor& x, int dim);
+UniqueResult unique_consecutive(const Tensor& x, int dim);
 /// How often 0, 1, ... occur in a vector of integers that are not negative: int64 [max(x's maximum + 1, minlength)].
 /// With weights, of x's shape, the sums of their weights instead, in fp32 for fp32 weights and fp64 for others.
 Tensor bincount(const Tensor& x, const Tensor& weights = {}, int64_t minlength = 0);

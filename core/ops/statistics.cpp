@@ -4,6 +4,7 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/matmul.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/reduction.h"
@@ -77,6 +78,41 @@ Tensor var(const Tensor& x, const std::vector<int>& dims, double correction, boo
 Tensor std(const Tensor& x, const std::vector<int>& dims, double correction, bool keepdim) {
   check_floating("std", x);
   return Variance::apply(x, dims, correction, keepdim, true);
+}
+
+Tensor cov(const Tensor& x, double correction) {
+  check_floating("cov", x);
+  TERN_CHECK(x.dim() == 1 || x.dim() == 2, "cov: expected [variables, observations] or [observations], got ",
+             x.shape());
+  if (x.dim() == 1) return var(x, {}, correction);
+  const Tensor from_mean = x - mean(x, {1}, true);
+  return matmul(from_mean, from_mean.t()) / std::max(0.0, static_cast<double>(x.size(1)) - correction);
+}
+Tensor corrcoef(const Tensor& x) {
+  const Tensor covariances = cov(x);
+  if (x.dim() == 1) return covariances / covariances;
+  const Tensor deviations = sqrt(covariances.diagonal());
+  return clamp(covariances / deviations.unsqueeze(1) / deviations, -1, 1);
+}
+
+Tensor trapezoid(const Tensor& y, double dx, int dim) {
+  check_floating("trapezoid", y);
+  const int d = y.shape().wrap(dim);
+  return sum(y.slice(d, 1) + y.slice(d, 0, -1), {d}) * (dx / 2);
+}
+Tensor trapezoid(const Tensor& y, const Tensor& x, int dim) {
+  check_floating("trapezoid", y);
+  const int d = y.shape().wrap(dim);
+  TERN_CHECK(x.dim() == y.dim() || (x.dim() == 1 && x.size(0) == y.size(d)), "trapezoid: x must be [", y.size(d),
+             "] or have the dimensions of y ", y.shape(), ", got ", x.shape());
+  Tensor places = x;
+  if (x.dim() == 1) {
+    std::vector<int64_t> sizes(static_cast<size_t>(y.dim()), 1);
+    sizes[static_cast<size_t>(d)] = x.size(0);
+    places = x.reshape(sizes);
+  }
+  const Tensor widths = places.slice(d, 1) - places.slice(d, 0, -1);
+  return sum((y.slice(d, 1) + y.slice(d, 0, -1)) * widths, {d}) / 2.0;
 }
 
 Tensor logsumexp(const Tensor& x, const std::vector<int>& dims, bool keepdim) {

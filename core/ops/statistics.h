@@ -1,5 +1,5 @@
 #pragma once
-// Variances and log-sum-exp over dimensions, each in one pass over the elements.
+// Variances and log-sum-exp over dimensions, each in one pass over the elements; covariances and integrals.
 
 #include <vector>
 
@@ -17,5 +17,16 @@ Tensor std(const Tensor& x, const std::vector<int>& dims = {}, double correction
 
 /// log(sum(exp(x))) without overflow; of an empty set -infinity.
 Tensor logsumexp(const Tensor& x, const std::vector<int>& dims, bool keepdim = false);
+
+/// The covariances of the variables, the rows of [variables, observations], or the variance of a vector: the products
+/// of differences from the means, divided by max(0, observations - correction).
+Tensor cov(const Tensor& x, double correction = 1);
+/// Pearson's coefficients: cov divided by the products of the standard deviations, in [-1, 1].
+Tensor corrcoef(const Tensor& x);
+
+/// The integral along dim by the trapezoidal rule, of samples at a distance dx or at x, which broadcasts and is a
+/// vector or has y's dimensions. Of floats.
+Tensor trapezoid(const Tensor& y, double dx = 1, int dim = -1);
+Tensor trapezoid(const Tensor& y, const Tensor& x, int dim = -1);
 
 }  // namespace tern

@@ -108,6 +108,18 @@ Tensor normalize(const Tensor& x, double order, int dim, double eps) {
   return x / clamp(vector_norm(x, order, {dim}, true), eps, INFINITY);
 }
 
+Tensor renorm(const Tensor& x, double order, int dim, double most) {
+  const int d = x.shape().wrap(dim);
+  TERN_CHECK(x.dim() >= 2 && order > 0 && most >= 0,
+             "renorm: expected two dimensions or more, a positive order and a norm that is not negative, got ",
+             x.shape(), ", ", order, " and ", most);
+  std::vector<int> others;
+  for (int e = 0; e < x.dim(); ++e)
+    if (e != d) others.push_back(e);
+  const Tensor norms = vector_norm(x, order, others, true);
+  return x * where(norms > most, most / (norms + 1e-7), 1.0);
+}
+
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int dim, double eps) {
   const Tensor products = a * b;
   const Shape& shape = products.shape();

@@ -20,6 +20,10 @@ Tensor vector_norm(const Tensor& x, double order = 2, const std::vector<int>& di
 /// x / max(norm, eps), with the norm of this order along dim.
 Tensor normalize(const Tensor& x, double order = 2, int dim = 1, double eps = 1e-12);
 
+/// x, in which the slices along dim whose norm of this order > 0 exceeds most are scaled to it (by
+/// most / (norm + 1e-7)).
+Tensor renorm(const Tensor& x, double order, int dim, double most);
+
 /// sum(a b) / (max(|a|, eps) max(|b|, eps)) along dim; a and b broadcast.
 Tensor cosine_similarity(const Tensor& a, const Tensor& b, int dim = 1, double eps = 1e-8);
 

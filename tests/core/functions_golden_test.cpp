@@ -104,21 +104,6 @@ Tensor run_class_loss(const std::string& op, const Json& params, const Tensors& 
   return {};
 }
 
-Tensor run_margin_loss(const std::string& op, const Json& params, const Tensors& in) {
-  const LossReduction reduction = reduction_of(params);
-  const Tensor x = optional(in, "x"), target = optional(in, "target"), weight = optional(in, "weight");
-  if (op == "multi_margin_loss")
-    return multi_margin_loss(x, target,
-                             {.p = params["p"], .margin = params["margin"], .weight = weight, .reduction = reduction});
-  if (op == "multilabel_margin_loss") return multilabel_margin_loss(x, target, reduction);
-  if (op == "multilabel_soft_margin_loss")
-    return multilabel_soft_margin_loss(x, target, {.weight = weight, .reduction = reduction});
-  if (op == "ctc_loss")
-    return ctc_loss(log_softmax(x), target, in.at("input_lengths"), in.at("target_lengths"),
-                    {.blank = params["blank"], .reduction = reduction, .zero_infinity = params["zero_infinity"]});
-  return {};
-}
-
 Tensor run_loss(const std::string& op, const Json& params, const Tensors& in) {
   const LossReduction reduction = reduction_of(params);
   const Tensor x = optional(in, "x"), target = optional(in, "target"), a = optional(in, "a"), b = optional(in, "b");
@@ -146,15 +131,13 @@ Tensor run_loss(const std::string& op, const Json& params, const Tensors& in) {
 
 Tensor run_function(const std::string& op, const Json& params, Tensors& in) {
   if (const auto unary = kUnary.find(op); unary != kUnary.end()) return unary->second(in.at("x"));
-  for (const auto run : {run_pointwise, run_reduction, run_class_loss, run_margin_loss, run_loss})
+  for (const auto run : {run_pointwise, run_reduction, run_class_loss, run_loss})
     if (const Tensor result = run(op, params, in); result.defined()) return result;
   fail("the test does not know the op ", op);
 }
 
 TEST(Golden, FunctionsFloat32) { golden::check("functions.json", "functions", float32, run_function, 600); }
 TEST(Golden, FunctionsFloat64) { golden::check("functions.json", "functions", float64, run_function, 600); }
-TEST(Golden, MoreFunctionsFloat32) { golden::check("more_functions.json", "functions", float32, run_function, 30); }
-TEST(Golden, MoreFunctionsFloat64) { golden::check("more_functions.json", "functions", float64, run_function, 30); }
 
 }  // namespace
 }  // namespace tern::test

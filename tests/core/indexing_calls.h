@@ -17,6 +17,9 @@ inline void rearranging_calls(const AddCall& op) {
   op("diagonal", [](Inputs& in) { return in.any().diagonal(in.below(5) - 2, in.dim(), in.dim()); });
   op("diag_embed", [](Inputs& in) { return diag_embed(in.any(), in.below(5) - 2, in.dim(), in.dim()); });
   op("tensor_split", [](Inputs& in) { return in.any().tensor_split({in.below(9) - 4}, in.dim())[1]; });
+  op("rot90", [](Inputs& in) { return rot90(in.any(), in.below(9) - 4, in.dim(), in.dim()); });
+  op("block_diag", [](Inputs& in) { return block_diag({in.like({4, 6}), in.like({3})}); });
+  op("cartesian_prod", [](Inputs& in) { return cartesian_prod({in.like({4}), in.like({3})}); });
   op("movedim", [](Inputs& in) { return in.any().movedim(in.dim(), in.dim()); });
 }
 inline std::vector<TensorIndex> entries(Inputs& in) {
@@ -52,6 +55,7 @@ inline void scatter_calls(const AddCall& op) {
   });
   op("masked_fill_", [](Inputs& in) { return in.any().detach().clone().masked_fill_(in.like({4, 6}, boolean), 2); });
   op("take", [](Inputs& in) { return take(in.any(), in.like({3, 2}, int64)); });
+  op("put", [](Inputs& in) { return put(in.any(), in.like({3, 2}, int64), in.like({3, 2}), in.one_in(2)); });
   op("take_along_dim", [](Inputs& in) { return take_along_dim(in.like({4, 6}), in.like({1, 5}, int64), in.dim()); });
   op("masked_scatter", [](Inputs& in) {
     return masked_scatter(in.like({4, 6}), in.like({6}, boolean), in.like({4, 6}));
@@ -69,6 +73,19 @@ inline void order_calls(const AddCall& op) {
   op("unique",
      [](Inputs& in) { return in.one_in(2) ? unique(in.any()).counts : unique_consecutive(in.any()).inverse; });
   op("bincount", [](Inputs& in) { return bincount(in.any(), in.one_in(2) ? in.any() : Tensor(), in.below(4)); });
+  op("nanquantile", [](Inputs& in) {
+    return nanquantile(in.any(), in.like({2}, float64).detach(), in.dim(), in.one_in(2),
+                       static_cast<Interpolation>(in.below(5)));
+  });
+  op("mode", [](Inputs& in) { return mode(in.any(), in.dim(), in.one_in(2)).values; });
+  op("cummax", [](Inputs& in) { return cummax(in.any(), in.dim()).values; });
+  op("cummin", [](Inputs& in) { return cummin(in.any(), in.dim()).indices; });
+  op("cumprod", [](Inputs& in) { return cumprod(in.any(), in.dim()); });
+  op("logcumsumexp", [](Inputs& in) { return logcumsumexp(in.any(), in.dim()); });
+  op("diff", [](Inputs& in) { return diff(in.any(), in.below(4) - 1, in.dim()); });
+  op("unique of slices", [](Inputs& in) {
+    return in.one_in(2) ? unique(in.any(), in.dim()).values : unique_consecutive(in.any(), in.dim()).inverse;
+  });
   op("searchsorted", [](Inputs& in) {
     return searchsorted(sort(in.like({4, 6})).values, in.like({4, 3}), in.one_in(2));
   });
@@ -82,6 +99,11 @@ inline void product_calls(const AddCall& op) {
   op("tensordot", [](Inputs& in) { return tensordot(in.like({2, 3, 4}), in.like({4, 5, 2}), {0, in.dim()}, {2, 0}); });
   op("addmm", [](Inputs& in) { return addmm(in.like({3}), in.like({4, 6}), in.like({6, 3}), 0.5, 2); });
   op("matmul of integers", [](Inputs& in) { return matmul(in.like({2, 4, 6}, int32), in.like({6, 3}, int32)); });
+  op("cdist", [](Inputs& in) { return cdist(in.like({2, 4, 6}), in.like({3, 6}), in.below(4) - 1); });
+  op("pdist", [](Inputs& in) { return pdist(in.like({4, 6}), in.below(3)); });
+  op("renorm", [](Inputs& in) { return renorm(in.any(), in.below(3), in.dim(), 0.7); });
+  op("trapezoid", [](Inputs& in) { return trapezoid(in.any(), in.like({6}), in.dim()); });
+  op("cov", [](Inputs& in) { return cov(in.any()); });
   op("cross", [](Inputs& in) { return cross(in.like({3, 4}), in.like({3, 1}), in.dim()); });
   op("kron", [](Inputs& in) { return kron(in.any(), in.like({2, 3})); });
 }

@@ -169,7 +169,7 @@ void add_products(Table& table) {
   table["tensordot"] = of_two([](auto& x, auto& y) { return tensordot(x, y, {0, 2}, {2, 0}); });
   table["tensordot_last"] = of_two([](auto& x, auto& y) { return tensordot(x, y); });
   table["kron"] = of_two(kron);
-  table["cdist"] = of_two(cdist);
+  table["cdist"] = of_two([](auto& x, auto& y) { return cdist(x, y); });
   table["cross"] = of_two([](auto& x, auto& y) { return cross(x, y, 1); });
   table["matmul_of_ints"] = of_two(matmul);
   table["addmm"] = with([](auto& x, auto& y, auto& z) { return addmm(x, y, z, 0.5, -2); }, "x", "y", "z");

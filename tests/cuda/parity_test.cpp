@@ -311,6 +311,29 @@ TEST_F(Parity, SortingSelectingAndRunningSums) {
   }
 }
 
+TEST_F(Parity, OpsThatFollowFromOthers) {
+  for (const DType dtype : kFloats)
+    for (const Shape& shape : {Shape{5, 33}, Shape{1, 7}, Shape{4, 1}, Shape{0, 3}}) {
+      const Tensor x = normal(shape, dtype), holes = where(gt(x, zeros_like(x)), x, full_like(x, NAN));
+      for (const int d : {0, 1}) {
+        expect_parity("cumprod", {x}, 8, [&](const Tensors& in) { return cumprod(in[0], d); });
+        expect_parity("logcumsumexp", {x}, 8, [&](const Tensors& in) { return logcumsumexp(in[0], d); });
+        expect_parity("cummax", {x}, [&](const Tensors& in) { return cummax(in[0], d).values; });
+        expect_parity("cummin's indices", {x}, [&](const Tensors& in) { return cummin(in[0], d).indices; });
+        expect_parity("nansum", {holes}, 4, [&](const Tensors& in) { return nansum(in[0], {d}).detach(); });
+        expect_parity("trapezoid", {x}, 8, [&](const Tensors& in) { return trapezoid(in[0], 0.3, d); });
+        if (x.size(d) == 0) continue;
+        expect_parity("mode", {floor(x)}, [&](const Tensors& in) { return mode(in[0], d).values; });
+        expect_parity("nanquantile", {holes}, 4,
+                      [&](const Tensors& in) { return nanquantile(in[0], 0.4, d).detach(); });
+      }
+      expect_parity("unique slices", {floor(x)}, [](const Tensors& in) { return unique(in[0], 0).inverse; });
+      expect_parity("cdist", {x, normal(shape, dtype)}, 8, [](const Tensors& in) { return cdist(in[0], in[1], 3); });
+      expect_parity("cov", {x}, 8, [](const Tensors& in) { return cov(in[0], 0); });
+      expect_parity("block_diag", {x, x}, [](const Tensors& in) { return block_diag({in[0], in[1]}); });
+    }
+}
+
 TEST_F(Parity, Attention) {
   const std::vector<int64_t> lengths = {5, 0, 33, 1, 64};
   const int64_t tokens = 103;

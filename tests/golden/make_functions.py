@@ -205,7 +205,102 @@ def ctc_losses(cases):
     add(torch.randn(60, 2, 20), torch.randint(1, 20, (2, 25)), [60, 55], [25, 20])
 
 
-FILES = {"functions": (25, (pointwise, reductions, losses)), "more_functions": (26, (margin_losses, ctc_losses))}
+def further_pointwise(cases):
+    special = torch.tensor([0.0, -0.0, INF, -INF, math.nan, 1.0, -2.0])
+    a, b = special.repeat_interleave(7), special.repeat(7)
+    for name in ("logaddexp", "hypot", "copysign"):
+        function = getattr(torch, name)
+        cases.add(name, lambda a, b: function(a, b), {"a": torch.randn(21) * 3, "b": torch.randn(21) * 3}, ["a", "b"])
+        cases.add(name, lambda a, b: function(a, b), {"a": torch.randn(3, 1), "b": torch.randn(4)}, ["a", "b"])
+        # A NaN's sign is not defined.
+        keep = b.isfinite() if name == "copysign" else torch.ones_like(b, dtype=torch.bool)
+        cases.add(name, lambda a, b: function(a, b), {"a": a[keep], "b": b[keep]}, [])
+    # The greatest numbers differ between dtypes.
+    for x, values in ((special[~special.isinf()], [0.5]), (special, [1.5, 7.0, -9.0])):
+        cases.add("nan_to_num", lambda x: torch.nan_to_num(x, *values), {"x": x}, ["x"], {"values": values})
+    cases.add("clamp", lambda x, low, high: torch.clamp(x, low, high),
+              {"x": torch.randn(4, 5) * 2, "low": torch.randn(5), "high": torch.randn(4, 1) + 0.5}, ["x", "low", "high"])
+    abc = {"x": torch.randn(3, 5), "a": torch.randn(3, 1), "b": torch.randn(5)}
+    for name in ("addcmul", "addcdiv"):
+        cases.add(name, lambda x, a, b: getattr(torch, name)(x, a, b, value=-1.5), abc, ["x", "a", "b"])
+    near = torch.tensor([1.0, 1.00001, 1.1, INF, -INF, INF, math.nan, 0.0, 1e-9])
+    cases.add("isclose", lambda a, b: torch.isclose(a, b).double(),
+              {"a": near, "b": torch.tensor([1.0, 1.0, 1.0, INF, INF, 3.0, math.nan, 1e-9, 0.0])}, [])
+
+
+def further_reductions(cases):
+    gaps = torch.tensor([[1.0, math.nan, 3, -2, 1], [math.nan] * 5, [4, 4, math.nan, 2, 9], [0, 1, INF, 1, 7]])
+    zeros = torch.tensor([[2.0, 0, -3, 0, 1.5], [1, 2, 3, 0.5, -1], [0, 0, 0, 1, 2]])
+    x3 = torch.randn(3, 4, 5)
+    for dim in (0, 1):
+        for x in (zeros, torch.randn(4, 33), gaps):
+            finite = bool(x.isfinite().all())
+            cases.add("cumprod", lambda x: torch.cumprod(x, dim), {"x": x}, ["x"] if finite else [], {"dim": dim})
+            cases.add("logcumsumexp", lambda x: torch.logcumsumexp(x, dim), {"x": x}, ["x"] if finite else [], {"dim": dim})
+            for name in ("cummax", "cummin"):
+                function = getattr(torch, name)
+                cases.add(name, lambda x: function(x, dim).values, {"x": x}, ["x"], {"dim": dim})
+                cases.add(name + "_indices", lambda x: function(x, dim).indices, {"x": x}, [], {"dim": dim})
+            for name in ("nansum", "nanmean"):
+                # PyTorch's gradient of the mean of no numbers is NaN.
+                cases.add(name, lambda x: getattr(torch, name)(x, dim), {"x": x},
+                          ["x"] if name == "nansum" or dim == 0 or finite else [], {"dims": [dim]})
+        often = torch.randint(0, 3, (6, 7)).float()
+        cases.add("mode", lambda x: torch.mode(x, dim).values, {"x": often}, ["x"], {"dim": dim})
+        cases.add("mode_indices", lambda x: torch.mode(x, dim).indices, {"x": often}, [], {"dim": dim})
+        q = torch.tensor([0.0, 0.3, 0.5, 1.0])
+        for way in ("linear", "lower", "higher", "midpoint", "nearest"):
+            cases.add("nanquantile", lambda x, q: torch.nanquantile(x, q.to(x.dtype), dim, interpolation=way),
+                      {"x": gaps[:3]}, ["x"], {"dim": dim, "interpolation": way}, {"q": q})
+    for n in (0, 1, 2, 6):
+        cases.add("diff", lambda x: torch.diff(x, n, 1), {"x": x3}, ["x"] if n else [], {"n": n, "dim": 1})
+    for x in (torch.randn(4, 9), torch.randn(7)):
+        cases.add("cov", lambda x: torch.cov(x, correction=0), {"x": x}, ["x"], {"correction": 0})
+        cases.add("cov", lambda x: torch.cov(x), {"x": x}, ["x"], {"correction": 1})
+        cases.add("corrcoef", lambda x: torch.corrcoef(x), {"x": x},
+                  ["x"] if x.dim() == 2 else [])
+    cases.add("trapezoid", lambda x: torch.trapezoid(x, dx=0.3, dim=1), {"x": x3}, ["x"], {"dx": 0.3, "dim": 1})
+    for places in (torch.randn(4).sort().values, torch.randn(3, 4, 1)):
+        cases.add("trapezoid", lambda x, at: torch.trapezoid(x, at, dim=1), {"x": x3, "at": places}, ["x", "at"], {"dim": 1})
+    for order in (0.5, 1, 2, 3, INF, 0):
+        name, grads = str(order), order != 0
+        cases.add("cdist", lambda a, b: torch.cdist(a, b, order), {"a": torch.randn(2, 3, 4), "b": torch.randn(5, 4)},
+                  ["a", "b"] if grads else [], {"order": name})
+        cases.add("pdist", lambda x: F.pdist(x, order), {"x": torch.randn(5, 3)}, ["x"] if grads else [], {"order": name})
+    for order, dim in ((2, 0), (1, 1), (3, -1)):
+        cases.add("renorm", lambda x: torch.renorm(x, order, dim, 1.5), {"x": torch.randn(3, 4, 2)}, ["x"],
+                  {"order": order, "dim": dim})
+
+
+def further_rearrangements(cases):
+    x3 = torch.randn(3, 4, 5)
+    for k, dims in ((1, (0, 1)), (2, (1, 2)), (3, (2, 0)), (-3, (0, 1)), (4, (0, 1))):
+        cases.add("rot90", lambda x: torch.rot90(x, k, dims), {"x": x3}, ["x"], {"k": k, "dims": dims})
+    abc = {"a": torch.randn(2, 3), "b": torch.randn(4), "c": torch.randn(3, 1)}
+    cases.add("block_diag", lambda a, b, c: torch.block_diag(a, b, c), abc, list(abc))
+    vectors = {"a": torch.randn(2), "b": torch.randn(3), "c": torch.randn(4)}
+    cases.add("cartesian_prod", lambda a, b, c: torch.cartesian_prod(a, b, c), vectors, list(vectors))
+    for name in ("tril_indices", "triu_indices"):
+        for rows, cols, offset in ((3, 4, 0), (4, 3, -1), (4, 4, 2), (2, 0, 0)):
+            cases.add(name, lambda: getattr(torch, name)(rows, cols, offset), {}, [],
+                      {"rows": rows, "cols": cols, "offset": offset})
+    index = torch.tensor([[3, -1], [7, 3]])
+    for accumulate in (False, True):
+        source = {"x": x3, "source": torch.randn(2, 2)}
+        places = index if accumulate else torch.tensor([[3, -1], [7, 0]])
+        cases.add("put", lambda x, source, index: x.put(index, source, accumulate), source, ["x", "source"], {"accumulate": accumulate},
+                  {"index": places})
+    slices = torch.randint(0, 2, (7, 2, 2)).float()
+    for part, key in ((0, "unique_slices"), (1, "unique_slices_inverse"), (2, "unique_slices_counts")):
+        for dim in (0, 2):
+            cases.add(key, lambda x: torch.unique(x, dim=dim, return_inverse=True, return_counts=True)[part],
+                      {"x": slices}, [], {"dim": dim})
+            cases.add(key.replace("unique", "unique_consecutive"), lambda x: torch.unique_consecutive(
+                x, dim=dim, return_inverse=True, return_counts=True)[part], {"x": slices}, [], {"dim": dim})
+
+
+FILES = {"functions": (25, (pointwise, reductions, losses)), "more_functions": (26, (margin_losses, ctc_losses, further_pointwise, further_reductions,
+                                                          further_rearrangements))}
 
 
 def write(name):

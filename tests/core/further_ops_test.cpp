@@ -1,0 +1,191 @@
+// What PyTorch's numbers (more_functions_golden_test.cpp) do not show of the ops that follow from others: derivatives
+// by finite differences, all dtypes, empty and one-element tensors, views, numbers at the ends of the range, and
+// errors.
+
+#include <numeric>
+
+#include "tern/tests/core/core_test.h"
+
+namespace tern::test {
+namespace {
+
+class FurtherOps : public DerivativeTest {
+ protected:
+  Tensor distinct(const Shape& shape) { return distinct_leaves({shape}, generator_)[0]; }
+  static void fails(const std::string& part, const std::function<void()>& call) {
+    try {
+      call();
+      ADD_FAILURE() << "no error: " << part;
+    } catch (const Error& error) {
+      EXPECT_NE(std::string(error.what()).find(part), std::string::npos) << error.what();
+    }
+  }
+};
+
+TEST_F(FurtherOps, DerivativesOfCumulativeOps) {
+  for (const int d : {0, 1, -1}) {
+    const Tensor zeros_inside = normal({3, 5});
+    zeros_inside.data<double>()[1] = zeros_inside.data<double>()[3] = zeros_inside.data<double>()[7] = 0;
+    for (const Tensor& x : {normal({3, 5}), zeros_inside})
+      expect_derivatives([=](const Tensors& in) { return cumprod(in[0], d); }, {x});
+    expect_derivatives([=](const Tensors& in) { return logcumsumexp(in[0].t(), d); }, {normal({3, 5})});
+    expect_derivatives([=](const Tensors& in) { return square(cummax(in[0], d).values); }, {distinct({3, 5})});
+    expect_derivatives([=](const Tensors& in) { return square(cummin(in[0].t(), d).values); }, {distinct({3, 5})});
+    expect_derivatives([=](const Tensors& in) { return square(mode(in[0], d).values); }, {distinct({3, 5})});
+    expect_derivatives([=](const Tensors& in) { return square(diff(in[0], 2, d)); }, {normal({3, 5})});
+    expect_derivatives([=](const Tensors& in) { return square(trapezoid(in[0], in[1], d)); },
+                       {normal({3, 5}), normal({3, 5})});
+  }
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{0, 2}})
+    for (const auto op : {cumprod, logcumsumexp})
+      expect_derivatives([=](const Tensors& in) { return op(in[0], 0); }, {normal(shape)});
+}
+
+TEST_F(FurtherOps, DerivativesOfTheOthers) {
+  expect_derivatives([](const Tensors& in) { return logaddexp(in[0], in[1]); }, {normal({3, 4}), normal({4})});
+  expect_derivatives([](const Tensors& in) { return hypot(in[0], in[1]); }, {distinct({3, 4}), normal({4})});
+  expect_derivatives([](const Tensors& in) { return copysign(in[0], in[1]); }, {distinct({3, 4}), distinct({4})});
+  expect_derivatives([](const Tensors& in) { return square(clamp(in[0], in[1], in[2])); },
+                     distinct_leaves({{3, 4}, {4}, {3, 1}}, generator_));
+  expect_derivatives([](const Tensors& in) { return addcmul(in[0], in[1], in[2], 0.3); },
+                     {normal({3, 4}), normal({4}), normal({3, 1})});
+  expect_derivatives([](const Tensors& in) { return addcdiv(in[0], in[1], in[2], 0.3); },
+                     {normal({3, 4}), normal({4}), distinct({3, 1})});
+  expect_derivatives([](const Tensors& in) { return square(cov(in[0].t())); }, {normal({5, 3})});
+  expect_derivatives([](const Tensors& in) { return corrcoef(in[0]).slice(0, 0, 1).slice(1, 1); }, {normal({3, 6})});
+  for (const double order : {1.0, 2.0, 3.0, double{INFINITY}}) {
+    expect_derivatives([=](const Tensors& in) { return cdist(in[0], in[1], order); },
+                       distinct_leaves({{2, 3, 4}, {2, 4}}, generator_));
+    expect_derivatives([=](const Tensors& in) { return pdist(in[0].t(), order); }, {distinct({3, 4})});
+  }
+  expect_derivatives([](const Tensors& in) { return renorm(in[0], 2, 1, 0.7); }, {normal({3, 4, 2})});
+  expect_derivatives([](const Tensors& in) { return square(nansum(in[0], {1})) + square(nanmean(in[0], {1})); },
+                     {normal({3, 4})});
+  expect_derivatives([](const Tensors& in) { return square(nanquantile(in[0], 0.3, 1)); }, {distinct({3, 4})});
+  expect_derivatives([](const Tensors& in) { return square(rot90(in[0], 3, 0, 2)); }, {normal({3, 1, 2})});
+  expect_derivatives(
+      [](const Tensors& in) {
+        return square(block_diag({in[0].t(), in[1]}));
+      },
+      {normal({3, 2}), normal({2})});
+  expect_derivatives(
+      [](const Tensors& in) {
+        return square(cartesian_prod({in[0], in[1]}));
+      },
+      {normal({3}), normal({2})});
+  const Tensor index = from_vector<int64_t>({-1, 0, 3}, {3});
+  for (const bool accumulate : {false, true})
+    expect_derivatives([&](const Tensors& in) { return square(put(in[0].t(), index, in[1], accumulate)); },
+                       {normal({3, 2}), normal({3})});
+}
+
+/// Against loops, for every dtype, with ties, along a dimension of a view.
+TEST_F(FurtherOps, CumulativeOpsOfEveryDtype) {
+  std::mt19937_64 random = fresh_random();
+  for (const DType dtype : {float64, float32, bfloat16, float16, int64, int32, uint8, boolean})
+    for (const int64_t n : {1, 2, 3, 9, 64, 100}) {
+      std::vector<double> values(static_cast<size_t>(2 * n));
+      for (double& v : values) v = static_cast<double>(random() % 3) - (dtype == uint8 || dtype == boolean ? 0 : 1);
+      const Tensor x = tensor(values).reshape({n, 2}).to(dtype);
+      const std::vector<double> stored = x.to_vector<double>();
+      const Tensor product = cumprod(x, 0);
+      const SortResult high = cummax(x, 0), low = cummin(x, 0), often = mode(x.t(), 1);
+      EXPECT_EQ(product.dtype(), is_floating(dtype) ? dtype : int64);
+      EXPECT_EQ(high.values.dtype(), dtype);
+      for (int64_t c = 0; c < 2; ++c) {
+        double so_far = 1;
+        int64_t highest = 0, lowest = 0;
+        std::map<double, int64_t> counts, last;
+        for (int64_t i = 0; i < n; ++i) {
+          const auto at = [&](int64_t row) { return stored[static_cast<size_t>(2 * row + c)]; };
+          so_far *= at(i);
+          if (at(i) >= at(highest)) highest = i;
+          if (at(i) <= at(lowest)) lowest = i;
+          ++counts[at(i)];
+          last[at(i)] = i;
+          ASSERT_EQ(product[i][c].item<double>(), so_far) << dtype << " " << i;
+          ASSERT_EQ(high.values[i][c].item<double>(), at(highest)) << dtype << " " << i;
+          ASSERT_EQ(high.indices[i][c].item<int64_t>(), highest) << dtype << " " << i;
+          ASSERT_EQ(low.values[i][c].item<double>(), at(lowest)) << dtype << " " << i;
+          ASSERT_EQ(low.indices[i][c].item<int64_t>(), lowest) << dtype << " " << i;
+        }
+        const auto most = std::max_element(counts.begin(), counts.end(),
+                                           [](const auto& a, const auto& b) { return a.second < b.second; });
+        EXPECT_EQ(often.values[c].item<double>(), most->first) << dtype;
+        EXPECT_EQ(often.indices[c].item<int64_t>(), last.at(most->first)) << dtype;
+      }
+    }
+}
+
+TEST_F(FurtherOps, EmptyAndOneElement) {
+  for (const auto op : {cumprod, logcumsumexp}) {
+    EXPECT_EQ(op(zeros({0, 3}), 0).shape(), Shape({0, 3}));
+    EXPECT_EQ(op(full({}, 2), 0).item<double>(), 2);
+    EXPECT_EQ(op(zeros({3, 0}), 1).shape(), Shape({3, 0}));
+  }
+  EXPECT_EQ(cummax(zeros({0, 3}), 1).indices.shape(), Shape({0, 3}));
+  EXPECT_EQ(cummin(full({}, 2), -1).indices.item<int64_t>(), 0);
+  EXPECT_EQ(mode(full({}, 2)).values.dim(), 0);
+  EXPECT_EQ(mode(zeros({0, 3}), 1, true).values.shape(), Shape({0, 1}));
+  EXPECT_EQ(nansum(zeros({0})).item<double>(), 0);
+  EXPECT_TRUE(std::isnan(nanmean(zeros({0})).item<double>()));
+  EXPECT_TRUE(std::isnan(nanquantile(full({3}, NAN), 0.5).item<double>()));
+  EXPECT_EQ(diff(zeros({1})).numel(), 0);
+  EXPECT_EQ(diff(zeros({2}), 5).numel(), 0);
+  EXPECT_EQ(trapezoid(zeros({1})).item<double>(), 0);
+  EXPECT_TRUE(std::isnan(cov(zeros({2, 1}))[0][0].item<double>()));
+  EXPECT_EQ(cdist(zeros({2, 0}), zeros({3, 0}), INFINITY).shape(), Shape({2, 3}));
+  EXPECT_EQ(pdist(zeros({1, 4})).numel(), 0);
+  EXPECT_EQ(triu_indices(0, 3).shape(), Shape({2, 0}));
+  EXPECT_EQ(cartesian_prod({zeros({0}), zeros({2})}).shape(), Shape({0, 2}));
+  EXPECT_EQ(block_diag({zeros({0, 2}), ones({1, 1})}).shape(), Shape({1, 3}));
+  EXPECT_EQ(unique(zeros({0, 3}), 0).values.shape(), Shape({0, 3}));
+  EXPECT_EQ(unique(zeros({3, 0}), 0).values.shape(), Shape({1, 0}));
+}
+
+TEST_F(FurtherOps, EndsOfTheRange) {
+  for (const DType dtype : {float64, float32}) {
+    const double most = dtype == float64 ? 0x1p1000 : 0x1p120;
+    const auto value = [&](double v) { return full({}, v, {.dtype = dtype}); };
+    EXPECT_EQ(hypot(value(3 * most), value(-4 * most)).item<double>(), 5 * most);
+    EXPECT_EQ(hypot(value(3 / most), value(4 / most)).item<double>(), 5 / most);
+    EXPECT_EQ(logaddexp(value(1000), value(-1000)).item<double>(), 1000);
+    EXPECT_NEAR(logaddexp(value(1000), value(1000)).item<double>(), 1000 + std::log(2.0), 1e-4);
+    EXPECT_NEAR(logcumsumexp(full({4}, 800, {.dtype = dtype}), 0)[3].item<double>(), 800 + std::log(4.0), 1e-4);
+  }
+  for (const auto& [dtype, most] : std::map<DType, double>{{float64, std::numeric_limits<double>::max()},
+                                                           {float32, std::numeric_limits<float>::max()},
+                                                           {bfloat16, 0x1.fep127},
+                                                           {float16, 65504}}) {
+    const Tensor x = tensor({NAN, INFINITY, -INFINITY, 2}).to(dtype);
+    EXPECT_EQ(nan_to_num(x).to_vector<double>(), (std::vector<double>{0, most, -most, 2})) << dtype;
+  }
+  EXPECT_EQ(nan_to_num(ones({2}, {.dtype = int32})).dtype(), int32);
+  EXPECT_TRUE(allclose(tensor({1, NAN}), tensor({1.000001, NAN}), 1e-5, 0, true));
+  EXPECT_FALSE(allclose(tensor({1, NAN}), tensor({1.000001, NAN})));
+  EXPECT_TRUE(allclose(zeros({0}), zeros({0})));
+  EXPECT_FALSE(allclose(from_vector<int64_t>({5}, {1}), from_vector<int64_t>({6}, {1})));
+}
+
+TEST_F(FurtherOps, Errors) {
+  fails("mode: dimension 0", [] { mode(zeros({0, 3}), 0); });
+  fails("n must not be negative", [] { diff(zeros({3}), -1); });
+  fails("logcumsumexp: expected a floating", [] { logcumsumexp(ones({3}, {.dtype = int64}), 0); });
+  fails("cov: expected", [] { cov(zeros({2, 2, 2})); });
+  fails("trapezoid: x must be [3]", [] { trapezoid(zeros({2, 3}), zeros({2}), 1); });
+  fails("order must not be negative", [] { cdist(zeros({2, 2}), zeros({2, 2}), -1); });
+  fails("pdist: expected", [] { pdist(zeros({2})); });
+  fails("renorm: expected", [] { renorm(zeros({2}), 2, 0, 1); });
+  fails("two different dimensions", [] { rot90(zeros({2, 2}), 1, 0, -2); });
+  fails("block_diag: expected matrices", [] { block_diag({zeros({2, 2, 2})}); });
+  fails("put: the source", [] { put(zeros({3}), zeros({2}, {.dtype = int64}), zeros({3})); });
+  fails("index 3 at position 1", [] { put(zeros({3}), from_vector<int64_t>({0, 3}, {2}), zeros({2})); });
+  fails("at least one bound", [] { clamp(zeros({3}), Tensor(), Tensor()); });
+  fails("tolerances must not be negative", [] { isclose(zeros({3}), zeros({3}), -1); });
+  fails("nanquantile: q must be", [] { nanquantile(zeros({3}), zeros({2, 2})); });
+  fails("q must be in [0, 1], got 1.5", [] { nanquantile(zeros({3}), 1.5); });
+  fails("nanmean: expected", [] { nanmean(ones({3}, {.dtype = int64})); });
+}
+
+}  // namespace
+}  // namespace tern::test

@@ -1,0 +1,140 @@
+// The functions of more_functions.json (tests/golden/make_functions.py) against numbers that PyTorch computed in
+// float64, also at 0, -0, infinities and NaN: losses, and ops of every family.
+
+#include "tern/tests/core/golden.h"
+
+namespace tern::test {
+namespace {
+
+using golden::Json;
+using golden::optional;
+using golden::Tensors;
+using Run = std::function<Tensor(const Json& params, const Tensors& in)>;
+using Table = std::map<std::string, Run>;
+
+LossReduction reduction_of(const Json& params) {
+  const std::string name = params["reduction"];
+  return name == "mean" ? LossReduction::kMean : name == "sum" ? LossReduction::kSum : LossReduction::kNone;
+}
+int dim_of(const Json& params) { return params["dim"]; }
+double order_of(const Json& params) { return std::stod(params["order"].get<std::string>()); }
+
+void add_losses(Table& table) {
+  table["multi_margin_loss"] = [](const Json& params, const Tensors& in) {
+    return multi_margin_loss(in.at("x"), in.at("target"),
+                             {.p = params["p"],
+                              .margin = params["margin"],
+                              .weight = optional(in, "weight"),
+                              .reduction = reduction_of(params)});
+  };
+  table["multilabel_margin_loss"] = [](const Json& params, const Tensors& in) {
+    return multilabel_margin_loss(in.at("x"), in.at("target"), reduction_of(params));
+  };
+  table["multilabel_soft_margin_loss"] = [](const Json& params, const Tensors& in) {
+    return multilabel_soft_margin_loss(in.at("x"), in.at("target"),
+                                       {.weight = optional(in, "weight"), .reduction = reduction_of(params)});
+  };
+  table["ctc_loss"] = [](const Json& params, const Tensors& in) {
+    return ctc_loss(
+        log_softmax(in.at("x")), in.at("target"), in.at("input_lengths"), in.at("target_lengths"),
+        {.blank = params["blank"], .reduction = reduction_of(params), .zero_infinity = params["zero_infinity"]});
+  };
+}
+
+void add_pointwise(Table& table) {
+  const auto of_two = [](Tensor (*op)(const Tensor&, const Tensor&)) {
+    return [op](const Json&, const Tensors& in) { return op(in.at("a"), in.at("b")); };
+  };
+  table["logaddexp"] = of_two(logaddexp);
+  table["hypot"] = of_two(hypot);
+  table["copysign"] = of_two(copysign);
+  table["isclose"] = [](const Json&, const Tensors& in) { return isclose(in.at("a"), in.at("b")); };
+  table["nan_to_num"] = [](const Json& params, const Tensors& in) {
+    const std::vector<double> v = params["values"];
+    return v.size() == 1 ? nan_to_num(in.at("x"), v[0]) : nan_to_num(in.at("x"), v[0], v[1], v[2]);
+  };
+  table["clamp"] = [](const Json&, const Tensors& in) { return clamp(in.at("x"), in.at("low"), in.at("high")); };
+  table["addcmul"] = [](const Json&, const Tensors& in) { return addcmul(in.at("x"), in.at("a"), in.at("b"), -1.5); };
+  table["addcdiv"] = [](const Json&, const Tensors& in) { return addcdiv(in.at("x"), in.at("a"), in.at("b"), -1.5); };
+}
+
+void add_reductions(Table& table) {
+  const auto along = [](Tensor (*op)(const Tensor&, int)) {
+    return [op](const Json& params, const Tensors& in) { return op(in.at("x"), dim_of(params)); };
+  };
+  table["cumprod"] = along(cumprod);
+  table["logcumsumexp"] = along(logcumsumexp);
+  table["cummax"] = along([](const Tensor& x, int dim) { return cummax(x, dim).values; });
+  table["cummin"] = along([](const Tensor& x, int dim) { return cummin(x, dim).values; });
+  table["cummax_indices"] = along([](const Tensor& x, int dim) { return cummax(x, dim).indices; });
+  table["cummin_indices"] = along([](const Tensor& x, int dim) { return cummin(x, dim).indices; });
+  table["mode"] = along([](const Tensor& x, int dim) { return mode(x, dim).values; });
+  table["mode_indices"] = along([](const Tensor& x, int dim) { return mode(x, dim).indices; });
+  table["nansum"] = [](const Json& params, const Tensors& in) { return nansum(in.at("x"), params["dims"]); };
+  table["nanmean"] = [](const Json& params, const Tensors& in) { return nanmean(in.at("x"), params["dims"]); };
+  table["nanquantile"] = [](const Json& params, const Tensors& in) {
+    const std::vector<std::string> names = {"linear", "lower", "higher", "midpoint", "nearest"};
+    const auto way = std::find(names.begin(), names.end(), params["interpolation"]) - names.begin();
+    return nanquantile(in.at("x"), in.at("q"), dim_of(params), false, static_cast<Interpolation>(way));
+  };
+  table["diff"] = [](const Json& params, const Tensors& in) { return diff(in.at("x"), params["n"], dim_of(params)); };
+  table["cov"] = [](const Json& params, const Tensors& in) { return cov(in.at("x"), params["correction"]); };
+  table["corrcoef"] = [](const Json&, const Tensors& in) { return corrcoef(in.at("x")); };
+  table["trapezoid"] = [](const Json& params, const Tensors& in) {
+    if (params.contains("dx")) return trapezoid(in.at("x"), params["dx"].get<double>(), dim_of(params));
+    return trapezoid(in.at("x"), in.at("at"), dim_of(params));
+  };
+  table["cdist"] = [](const Json& params, const Tensors& in) {
+    return cdist(in.at("a"), in.at("b"), order_of(params));
+  };
+  table["pdist"] = [](const Json& params, const Tensors& in) { return pdist(in.at("x"), order_of(params)); };
+  table["renorm"] = [](const Json& params, const Tensors& in) {
+    return renorm(in.at("x"), params["order"], dim_of(params), 1.5);
+  };
+}
+
+void add_rearrangements(Table& table) {
+  table["rot90"] = [](const Json& params, const Tensors& in) {
+    return rot90(in.at("x"), params["k"], params["dims"][0], params["dims"][1]);
+  };
+  table["block_diag"] = [](const Json&, const Tensors& in) { return block_diag({in.at("a"), in.at("b"), in.at("c")}); };
+  table["cartesian_prod"] = [](const Json&, const Tensors& in) {
+    return cartesian_prod({in.at("a"), in.at("b"), in.at("c")});
+  };
+  table["tril_indices"] = [](const Json& params, const Tensors&) {
+    return tril_indices(params["rows"], params["cols"], params["offset"]);
+  };
+  table["triu_indices"] = [](const Json& params, const Tensors&) {
+    return triu_indices(params["rows"], params["cols"], params["offset"]);
+  };
+  table["put"] = [](const Json& params, const Tensors& in) {
+    return put(in.at("x"), in.at("index"), in.at("source"), params["accumulate"]);
+  };
+  using Unique = UniqueResult (*)(const Tensor&, int);
+  for (const auto& [name, op] :
+       std::map<std::string, Unique>{{"unique", unique}, {"unique_consecutive", unique_consecutive}}) {
+    const auto part = [op = op](Tensor UniqueResult::*member) {
+      return [=](const Json& params, const Tensors& in) { return op(in.at("x"), dim_of(params)).*member; };
+    };
+    table[name + "_slices"] = part(&UniqueResult::values);
+    table[name + "_slices_inverse"] = part(&UniqueResult::inverse);
+    table[name + "_slices_counts"] = part(&UniqueResult::counts);
+  }
+}
+
+Tensor run_function(const std::string& op, const Json& params, Tensors& in) {
+  static const Table table = [] {
+    Table all;
+    for (const auto add : {add_losses, add_pointwise, add_reductions, add_rearrangements}) add(all);
+    return all;
+  }();
+  const auto found = table.find(op);
+  TERN_CHECK(found != table.end(), "the test does not know the op ", op);
+  return found->second(params, in);
+}
+
+TEST(Golden, MoreFunctionsFloat32) { golden::check("more_functions.json", "functions", float32, run_function, 200); }
+TEST(Golden, MoreFunctionsFloat64) { golden::check("more_functions.json", "functions", float64, run_function, 200); }
+
+}  // namespace
+}  // namespace tern::test
