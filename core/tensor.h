@@ -152,9 +152,45 @@ class Tensor {
   Tensor& add_(const Tensor& other, double alpha = 1);
   Tensor& add_(double value);
   Tensor& sub_(const Tensor& other);
+  Tensor& sub_(double value) { return add_(-value); }
   Tensor& mul_(const Tensor& other);
   Tensor& mul_(double value);
   Tensor& div_(const Tensor& other);
+  Tensor& div_(double value);
+  // What the op without _ makes of the tensor, in its shape and dtype.
+  Tensor& neg_();
+  Tensor& abs_();
+  Tensor& exp_();
+  Tensor& log_();
+  Tensor& sqrt_();
+  Tensor& rsqrt_();
+  Tensor& square_();
+  Tensor& reciprocal_();
+  Tensor& sign_();
+  Tensor& floor_();
+  Tensor& ceil_();
+  Tensor& trunc_();
+  Tensor& round_();
+  Tensor& sin_();
+  Tensor& cos_();
+  Tensor& sigmoid_();
+  Tensor& tanh_();
+  Tensor& relu_();
+  Tensor& leaky_relu_(double slope = 0.01);
+  Tensor& clamp_(double low, double high);
+  Tensor& nan_to_num_(double nan = 0, std::optional<double> posinf = {}, std::optional<double> neginf = {});
+  Tensor& pow_(double exponent);
+  Tensor& pow_(const Tensor& exponent);
+  Tensor& remainder_(const Tensor& other);
+  Tensor& fmod_(const Tensor& other);
+  Tensor& lerp_(const Tensor& end, double weight);
+  Tensor& lerp_(const Tensor& end, const Tensor& weight);
+  Tensor& addcmul_(const Tensor& a, const Tensor& b, double value = 1);
+  Tensor& addcdiv_(const Tensor& a, const Tensor& b, double value = 1);
+  Tensor& tril_(int64_t diagonal = 0);
+  Tensor& triu_(int64_t diagonal = 0);
+  Tensor& cumsum_(int dim);
+  Tensor& cumprod_(int dim);
   Tensor& masked_fill_(const Tensor& mask, double value);
   /// x[indices] = values, which broadcast and convert. Of several values for one element the last is taken, in the
   /// row-major order of the indices; with accumulate all are added to it. core/ops/indexing.h has the op that returns a

@@ -4,16 +4,15 @@
 #include <cmath>
 
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/in_place.h"
 #include "tern/core/ops/indexed_write.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/transfer.h"
 #include "tern/kernels/copy.h"
 
 namespace tern {
-namespace {
 
-/// Checks that x may be written; true when the write must be recorded.
-bool check_in_place(const char* op, const Tensor& x, const Tensor& other) {
+bool detail::check_in_place(const char* op, const Tensor& x, const Tensor& other) {
   if (!grad_enabled()) return false;
   const bool needs = is_floating(x.dtype()) && (x.requires_grad() || (other.defined() && other.requires_grad()));
   if (!needs) return false;
@@ -25,18 +24,44 @@ bool check_in_place(const char* op, const Tensor& x, const Tensor& other) {
   return true;
 }
 
-/// Replaces x's contents by `result`, a recorded function of the old contents.
-void rebase(Tensor& x, const Tensor& result) {
+void detail::rebase(Tensor& x, const Tensor& result) {
   kernels::copy(current_stream(x.device()), result.view(), x.view());
   x.bump_version();
   detail::replace_history(x, result);
 }
 
-void check_distinct(const char* op, const Tensor& x) {
+Tensor& detail::replace_contents(const char* name, Tensor& x, const std::vector<Tensor>& others,
+                                 const std::function<Tensor(const Tensor&)>& op) {
+  check_distinct(name, x);
+  bool records = check_in_place(name, x, {});
+  for (const Tensor& other : others) records = check_in_place(name, x, other) || records;
+  const auto result_of = [&](const Tensor& old) {
+    const Tensor result = op(old);
+    TERN_CHECK(result.shape() == x.shape() && (is_floating(x.dtype()) || !is_floating(result.dtype())), name,
+               ": the result is ", result.describe(), ", which ", x.describe(), " cannot hold");
+    return result.to(x.dtype());
+  };
+  if (records) {
+    rebase(x, result_of(x.clone()));
+    return x;
+  }
+  const NoGrad off;
+  kernels::copy(current_stream(x.device()), result_of(x.detach()).view(), x.view());
+  x.bump_version();
+  return x;
+}
+
+void detail::check_distinct(const char* op, const Tensor& x) {
   for (int d = 0; d < x.dim(); ++d)
     TERN_CHECK(x.strides()[d] != 0 || x.shape()[d] <= 1 || x.numel() == 0, op, ": several elements of ", x.describe(),
                " have the same address (expand); use contiguous() first");
 }
+
+namespace {
+
+using detail::check_distinct;
+using detail::check_in_place;
+using detail::rebase;
 
 void check_fits(const char* op, const Tensor& x, const Tensor& other) {
   TERN_CHECK(broadcasts_to(other.shape(), x.shape()), op, ": ", other.shape(), " does not broadcast to ", x.shape());
@@ -151,6 +176,10 @@ Tensor& Tensor::fill_(double value) {
 
 Tensor& Tensor::add_(double value) { return in_place("add_", *this, scalar_for("add_", *this, value), kernels::Add{}); }
 Tensor& Tensor::mul_(double value) { return in_place("mul_", *this, scalar_for("mul_", *this, value), kernels::Mul{}); }
+Tensor& Tensor::div_(double value) { return in_place("div_", *this, scalar_for("div_", *this, value), kernels::Div{}); }
+Tensor& Tensor::pow_(const Tensor& exponent) { return in_place("pow_", *this, exponent, kernels::Pow{}); }
+Tensor& Tensor::remainder_(const Tensor& other) { return in_place("remainder_", *this, other, kernels::Remainder{}); }
+Tensor& Tensor::fmod_(const Tensor& other) { return in_place("fmod_", *this, other, kernels::Fmod{}); }
 Tensor& Tensor::sub_(const Tensor& other) { return in_place("sub_", *this, other, kernels::Sub{}); }
 Tensor& Tensor::mul_(const Tensor& other) { return in_place("mul_", *this, other, kernels::Mul{}); }
 Tensor& Tensor::div_(const Tensor& other) { return in_place("div_", *this, other, kernels::Div{}); }

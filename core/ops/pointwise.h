@@ -182,6 +182,7 @@ inline Tensor& operator/=(Tensor& a, const Tensor& b) { return a.div_(b); }
 inline Tensor& operator+=(Tensor& a, double b) { return a.add_(b); }
 inline Tensor& operator-=(Tensor& a, double b) { return a.add_(-b); }
 inline Tensor& operator*=(Tensor& a, double b) { return a.mul_(b); }
+inline Tensor& operator/=(Tensor& a, double b) { return a.div_(b); }
 
 /// The promoted dtype of a and b: tensors with dimensions override 0-dimensional ones; fp16 and bf16 give fp32.
 DType promote(const Tensor& a, const Tensor& b);

@@ -59,6 +59,11 @@ inline void pointwise_calls(const AddCall& op) {
   op("div", [](Inputs& in) { return in.any() / in.any(); });
   op("pow", [](Inputs& in) { return pow(in.any(), in.any()); });
   op("maximum", [](Inputs& in) { return maximum(in.any(), in.any()); });
+  op("logaddexp", [](Inputs& in) { return logaddexp(in.any(), in.any()); });
+  op("copysign", [](Inputs& in) { return copysign(in.any(), in.any()); });
+  op("nan_to_num", [](Inputs& in) { return nan_to_num(in.any(), 1, 2, -3); });
+  op("isclose", [](Inputs& in) { return isclose(in.any(), in.any(), 0.1, 0.1, in.one_in(2)); });
+  op("clamp between tensors", [](Inputs& in) { return clamp(in.any(), in.like_or_none({6}), in.any()); });
   op("lt", [](Inputs& in) { return lt(in.any(), in.any()); });
   op("remainder", [](Inputs& in) { return remainder(in.any(), in.any()); });
   op("prelu", [](Inputs& in) { return prelu(in.like({4, 6}), in.like({6})); });
@@ -74,6 +79,10 @@ inline void pointwise_calls(const AddCall& op) {
     const Tensor x = in.any().detach(), y = in.any().detach();
     return in.options().in_place ? Tensor(x).add_(y) : x;
   });
+  op("exp_", [](Inputs& in) { return in.any().detach().clone().exp_(); });
+  op("clamp_", [](Inputs& in) { return in.any().detach().clone().clamp_(-0.5, 0.7); });
+  op("lerp_", [](Inputs& in) { return in.any().detach().clone().lerp_(in.any(), 0.3); });
+  op("tril_", [](Inputs& in) { return in.any().detach().clone().tril_(in.below(3) - 1); });
   op("fill_ of what others see", [](Inputs& in) {
     const Tensor x = in.any().detach();
     return in.options().in_place ? Tensor(x).fill_(in.one_in(2) ? 2.0 : 0.0) : x;
@@ -95,6 +104,8 @@ inline void reduction_and_index_calls(const AddCall& op) {
   op("var", [](Inputs& in) { return var(in.any(), dims(in), in.one_in(2) ? 1 : 0.5, in.one_in(2)); });
   op("std", [](Inputs& in) { return tern::std(in.any(), dims(in), in.one_in(2) ? 1 : 0, in.one_in(2)); });
   op("logsumexp", [](Inputs& in) { return logsumexp(in.any(), dims(in), in.one_in(2)); });
+  op("nansum", [](Inputs& in) { return nansum(in.any(), dims(in), in.one_in(2)); });
+  op("nanmean", [](Inputs& in) { return nanmean(in.any(), dims(in), in.one_in(2)); });
   op("prod", [](Inputs& in) { return prod(in.any(), dims(in), in.one_in(2)); });
   op("all", [](Inputs& in) { return all(in.any(), dims(in), in.one_in(2)); });
   op("any", [](Inputs& in) { return any(in.any(), dims(in), in.one_in(2)); });

@@ -1,0 +1,67 @@
+// The in-place forms of ops that return a tensor.
+
+#include "tern/core/ops/in_place.h"
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/rearrange.h"
+#include "tern/core/ops/sort.h"
+
+namespace tern {
+
+using detail::in_place;
+using detail::replace_contents;
+
+Tensor& Tensor::neg_() { return in_place("neg_", *this, kernels::Neg{}); }
+Tensor& Tensor::abs_() { return in_place("abs_", *this, kernels::Abs{}); }
+Tensor& Tensor::exp_() { return in_place("exp_", *this, kernels::Exp{}); }
+Tensor& Tensor::log_() { return in_place("log_", *this, kernels::Log{}); }
+Tensor& Tensor::sqrt_() { return in_place("sqrt_", *this, kernels::Sqrt{}); }
+Tensor& Tensor::rsqrt_() { return in_place("rsqrt_", *this, kernels::Rsqrt{}); }
+Tensor& Tensor::square_() { return in_place("square_", *this, kernels::Square{}); }
+Tensor& Tensor::reciprocal_() { return in_place("reciprocal_", *this, kernels::Reciprocal{}); }
+Tensor& Tensor::sign_() { return in_place("sign_", *this, kernels::Sign{}); }
+Tensor& Tensor::floor_() { return in_place("floor_", *this, kernels::Floor{}); }
+Tensor& Tensor::ceil_() { return in_place("ceil_", *this, kernels::Ceil{}); }
+Tensor& Tensor::trunc_() { return in_place("trunc_", *this, kernels::Trunc{}); }
+Tensor& Tensor::round_() { return in_place("round_", *this, kernels::Round{}); }
+Tensor& Tensor::sin_() { return in_place("sin_", *this, kernels::Sin{}); }
+Tensor& Tensor::cos_() { return in_place("cos_", *this, kernels::Cos{}); }
+Tensor& Tensor::sigmoid_() { return in_place("sigmoid_", *this, kernels::Sigmoid{}); }
+Tensor& Tensor::tanh_() { return in_place("tanh_", *this, kernels::Tanh{}); }
+Tensor& Tensor::relu_() { return in_place("relu_", *this, kernels::Relu{}); }
+Tensor& Tensor::leaky_relu_(double slope) { return in_place("leaky_relu_", *this, kernels::LeakyRelu{slope}); }
+Tensor& Tensor::pow_(double exponent) { return in_place("pow_", *this, kernels::PowScalar{exponent}); }
+Tensor& Tensor::clamp_(double low, double high) {
+  TERN_CHECK(low <= high, "clamp_: the lower bound ", low, " is above the upper bound ", high);
+  return in_place("clamp_", *this, kernels::Clamp{low, high});
+}
+
+Tensor& Tensor::nan_to_num_(double nan, std::optional<double> posinf, std::optional<double> neginf) {
+  return replace_contents("nan_to_num_", *this, {},
+                          [=](const Tensor& x) { return nan_to_num(x, nan, posinf, neginf); });
+}
+Tensor& Tensor::lerp_(const Tensor& end, double weight) {
+  return replace_contents("lerp_", *this, {end}, [&](const Tensor& x) { return lerp(x, end, weight); });
+}
+Tensor& Tensor::lerp_(const Tensor& end, const Tensor& weight) {
+  return replace_contents("lerp_", *this, {end, weight}, [&](const Tensor& x) { return lerp(x, end, weight); });
+}
+Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, double value) {
+  return replace_contents("addcmul_", *this, {a, b}, [&](const Tensor& x) { return addcmul(x, a, b, value); });
+}
+Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, double value) {
+  return replace_contents("addcdiv_", *this, {a, b}, [&](const Tensor& x) { return addcdiv(x, a, b, value); });
+}
+Tensor& Tensor::tril_(int64_t diagonal) {
+  return replace_contents("tril_", *this, {}, [&](const Tensor& x) { return tril(x, diagonal); });
+}
+Tensor& Tensor::triu_(int64_t diagonal) {
+  return replace_contents("triu_", *this, {}, [&](const Tensor& x) { return triu(x, diagonal); });
+}
+Tensor& Tensor::cumsum_(int dim) {
+  return replace_contents("cumsum_", *this, {}, [&](const Tensor& x) { return cumsum(x, dim); });
+}
+Tensor& Tensor::cumprod_(int dim) {
+  return replace_contents("cumprod_", *this, {}, [&](const Tensor& x) { return cumprod(x, dim); });
+}
+
+}  // namespace tern

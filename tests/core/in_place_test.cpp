@@ -1,0 +1,136 @@
+// The in-place forms of ops against the ops that return a tensor: values, gradients, versions, views, and errors.
+
+#include "tern/tests/core/core_test.h"
+
+namespace tern::test {
+namespace {
+
+class InPlace : public DerivativeTest {};
+
+struct Form {
+  const char* name;
+  std::function<Tensor&(Tensor&, const Tensor&)> in_place;
+  std::function<Tensor(const Tensor&, const Tensor&)> op;
+};
+std::vector<Form> forms() {
+  return {
+      {"neg_", [](Tensor& x, const Tensor&) -> Tensor& { return x.neg_(); }, [](auto& x, auto&) { return neg(x); }},
+      {"abs_", [](Tensor& x, const Tensor&) -> Tensor& { return x.abs_(); }, [](auto& x, auto&) { return abs(x); }},
+      {"exp_", [](Tensor& x, const Tensor&) -> Tensor& { return x.exp_(); }, [](auto& x, auto&) { return exp(x); }},
+      {"log_", [](Tensor& x, const Tensor&) -> Tensor& { return x.log_(); }, [](auto& x, auto&) { return log(x); }},
+      {"sqrt_", [](Tensor& x, const Tensor&) -> Tensor& { return x.sqrt_(); }, [](auto& x, auto&) { return sqrt(x); }},
+      {"rsqrt_", [](Tensor& x, const Tensor&) -> Tensor& { return x.rsqrt_(); },
+       [](auto& x, auto&) { return rsqrt(x); }},
+      {"square_", [](Tensor& x, const Tensor&) -> Tensor& { return x.square_(); },
+       [](auto& x, auto&) { return square(x); }},
+      {"reciprocal_", [](Tensor& x, const Tensor&) -> Tensor& { return x.reciprocal_(); },
+       [](auto& x, auto&) { return reciprocal(x); }},
+      {"sign_", [](Tensor& x, const Tensor&) -> Tensor& { return x.sign_(); }, [](auto& x, auto&) { return sign(x); }},
+      {"floor_", [](Tensor& x, const Tensor&) -> Tensor& { return x.floor_(); },
+       [](auto& x, auto&) { return floor(x); }},
+      {"ceil_", [](Tensor& x, const Tensor&) -> Tensor& { return x.ceil_(); }, [](auto& x, auto&) { return ceil(x); }},
+      {"trunc_", [](Tensor& x, const Tensor&) -> Tensor& { return x.trunc_(); },
+       [](auto& x, auto&) { return trunc(x); }},
+      {"round_", [](Tensor& x, const Tensor&) -> Tensor& { return x.round_(); },
+       [](auto& x, auto&) { return round(x); }},
+      {"sin_", [](Tensor& x, const Tensor&) -> Tensor& { return x.sin_(); }, [](auto& x, auto&) { return sin(x); }},
+      {"cos_", [](Tensor& x, const Tensor&) -> Tensor& { return x.cos_(); }, [](auto& x, auto&) { return cos(x); }},
+      {"sigmoid_", [](Tensor& x, const Tensor&) -> Tensor& { return x.sigmoid_(); },
+       [](auto& x, auto&) { return sigmoid(x); }},
+      {"tanh_", [](Tensor& x, const Tensor&) -> Tensor& { return x.tanh_(); }, [](auto& x, auto&) { return tanh(x); }},
+      {"relu_", [](Tensor& x, const Tensor&) -> Tensor& { return x.relu_(); }, [](auto& x, auto&) { return relu(x); }},
+      {"leaky_relu_", [](Tensor& x, const Tensor&) -> Tensor& { return x.leaky_relu_(0.3); },
+       [](auto& x, auto&) { return leaky_relu(x, 0.3); }},
+      {"clamp_", [](Tensor& x, const Tensor&) -> Tensor& { return x.clamp_(0.5, 1.5); },
+       [](auto& x, auto&) { return clamp(x, 0.5, 1.5); }},
+      {"nan_to_num_", [](Tensor& x, const Tensor&) -> Tensor& { return x.nan_to_num_(3); },
+       [](auto& x, auto&) { return nan_to_num(x, 3); }},
+      {"sub_ number", [](Tensor& x, const Tensor&) -> Tensor& { return x.sub_(2); },
+       [](auto& x, auto&) { return sub(x, 2.0); }},
+      {"div_ number", [](Tensor& x, const Tensor&) -> Tensor& { return x.div_(3); },
+       [](auto& x, auto&) { return div(x, 3.0); }},
+      {"pow_ number", [](Tensor& x, const Tensor&) -> Tensor& { return x.pow_(1.5); },
+       [](auto& x, auto&) { return pow(x, 1.5); }},
+      {"pow_", [](Tensor& x, const Tensor& y) -> Tensor& { return x.pow_(y); },
+       [](auto& x, auto& y) { return pow(x, y); }},
+      {"remainder_", [](Tensor& x, const Tensor& y) -> Tensor& { return x.remainder_(y); },
+       [](auto& x, auto& y) { return remainder(x, y); }},
+      {"fmod_", [](Tensor& x, const Tensor& y) -> Tensor& { return x.fmod_(y); },
+       [](auto& x, auto& y) { return fmod(x, y); }},
+      {"lerp_ number", [](Tensor& x, const Tensor& y) -> Tensor& { return x.lerp_(y, 0.3); },
+       [](auto& x, auto& y) { return lerp(x, y, 0.3); }},
+      {"lerp_", [](Tensor& x, const Tensor& y) -> Tensor& { return x.lerp_(y, y); },
+       [](auto& x, auto& y) { return lerp(x, y, y); }},
+      {"addcmul_", [](Tensor& x, const Tensor& y) -> Tensor& { return x.addcmul_(y, y, 2); },
+       [](auto& x, auto& y) { return addcmul(x, y, y, 2); }},
+      {"addcdiv_", [](Tensor& x, const Tensor& y) -> Tensor& { return x.addcdiv_(y, y, 2); },
+       [](auto& x, auto& y) { return addcdiv(x, y, y, 2); }},
+      {"tril_", [](Tensor& x, const Tensor&) -> Tensor& { return x.tril_(1); },
+       [](auto& x, auto&) { return tril(x, 1); }},
+      {"triu_", [](Tensor& x, const Tensor&) -> Tensor& { return x.triu_(); }, [](auto& x, auto&) { return triu(x); }},
+      {"cumsum_", [](Tensor& x, const Tensor&) -> Tensor& { return x.cumsum_(0); },
+       [](auto& x, auto&) { return cumsum(x, 0); }},
+      {"cumprod_", [](Tensor& x, const Tensor&) -> Tensor& { return x.cumprod_(-1); },
+       [](auto& x, auto&) { return cumprod(x, -1); }}};
+}
+
+TEST_F(InPlace, GivesTheValuesOfTheOp) {
+  for (const Form& form : forms())
+    for (const DType dtype : {float64, float32, bfloat16, float16})
+      for (const Shape& shape : {Shape{3, 4}, Shape{1, 1}, Shape{0, 4}}) {
+        SCOPED_TRACE(std::string(form.name) + " " + name_of(dtype));
+        const Tensor base = (square(normal({shape[1], shape[0]})) + 0.1).detach().to(dtype);
+        const Tensor other = (square(normal({shape[1]})) + 0.1).detach().to(dtype);
+        Tensor x = base.t();  // a view that is not contiguous
+        const Tensor expected = form.op(x.clone(), other);
+        const uint32_t version = base.version();
+        EXPECT_TRUE(same(form.in_place(x, other), x));
+        EXPECT_GT(base.version(), version);
+        EXPECT_EQ(x.dtype(), dtype);
+        EXPECT_EQ(x.to_vector<double>(), expected.to(dtype).to_vector<double>());
+      }
+}
+
+TEST_F(InPlace, HasTheDerivativesOfTheOp) {
+  for (const Form& form : forms()) {
+    SCOPED_TRACE(form.name);
+    const Tensor a = (square(normal({3, 4})) + 0.1).detach().set_requires_grad(true);
+    const Tensor b = (square(normal({4})) + 0.2).detach().set_requires_grad(true), weights = normal({3, 4}).detach();
+    const auto gradients = [&](const auto& fn) {
+      Tensor x = square(a);
+      return grad({sum(square(fn(x)) * weights)}, {a, b}, {.allow_unused = true});
+    };
+    const Tensors got = gradients([&](Tensor& x) { return form.in_place(x, b); });
+    const Tensors want = gradients([&](Tensor& x) { return form.op(x, b); });
+    for (size_t i = 0; i < 2; ++i) {
+      ASSERT_EQ(got[i].defined(), want[i].defined());
+      if (got[i].defined()) {
+        EXPECT_EQ(got[i].to_vector<double>(), want[i].to_vector<double>());
+      }
+    }
+    Tensor leaf = a;
+    EXPECT_THROW(form.in_place(leaf, b), Error);
+    Tensor repeated = ones({1, 4}).expand({3, 4});
+    EXPECT_THROW(form.in_place(repeated, b.detach().to(float32)), Error);
+  }
+}
+
+TEST_F(InPlace, IntegersHoldNoFractions) {
+  Tensor x = from_vector<int64_t>({1, 2, -3, 4}, {2, 2});
+  EXPECT_EQ(Tensor(x.clone()).neg_().to_vector<int64_t>(), (std::vector<int64_t>{-1, -2, 3, -4}));
+  EXPECT_EQ(Tensor(x.clone()).cumsum_(1).to_vector<int64_t>(), (std::vector<int64_t>{1, 3, -3, 1}));
+  EXPECT_EQ(Tensor(x.to(int32)).clone().clamp_(-1, 2).to_vector<int64_t>(), (std::vector<int64_t>{1, 2, -1, 2}));
+  EXPECT_THROW(x.exp_(), Error);
+  EXPECT_THROW(x.div_(2), Error);
+  EXPECT_THROW(x.lerp_(x, 0.5), Error);
+  EXPECT_THROW(x.clamp_(2, 1), Error);
+  EXPECT_THROW(Tensor(ones({2})).addcmul_(ones({3, 2}), ones({2})), Error);
+  Tensor y = ones({2});
+  y /= 4;
+  y -= 1;
+  EXPECT_EQ(y.to_vector<double>(), (std::vector<double>{-0.75, -0.75}));
+  EXPECT_EQ(x.to_vector<int64_t>(), (std::vector<int64_t>{1, 2, -3, 4}));  // an error changes nothing
+}
+
+}  // namespace
+}  // namespace tern::test
