@@ -108,6 +108,12 @@ TEST_F(InPlace, HasTheDerivativesOfTheOp) {
         EXPECT_EQ(got[i].to_vector<double>(), want[i].to_vector<double>());
       }
     }
+    Tensor constant = a.detach().clone();
+    if (const Tensor y = form.op(constant, b); y.requires_grad()) {
+      const Tensor expected = grad({sum(y)}, {b})[0];
+      const Tensor z = form.in_place(constant, b);  // of which the other tensor alone needs a gradient
+      EXPECT_EQ(grad({sum(z)}, {b})[0].to_vector<double>(), expected.to_vector<double>());
+    }
     Tensor leaf = a;
     EXPECT_THROW(form.in_place(leaf, b), Error);
     Tensor repeated = ones({1, 4}).expand({3, 4});
