@@ -152,7 +152,7 @@ class Tensor {
   Tensor& add_(const Tensor& other, double alpha = 1);
   Tensor& add_(double value);
   Tensor& sub_(const Tensor& other);
-  Tensor& sub_(double value) { return add_(-value); }
+  Tensor& sub_(double value);
   Tensor& mul_(const Tensor& other);
   Tensor& mul_(double value);
   Tensor& div_(const Tensor& other);

@@ -175,6 +175,7 @@ Tensor& Tensor::fill_(double value) {
 }
 
 Tensor& Tensor::add_(double value) { return in_place("add_", *this, scalar_for("add_", *this, value), kernels::Add{}); }
+Tensor& Tensor::sub_(double value) { return in_place("sub_", *this, scalar_for("sub_", *this, value), kernels::Sub{}); }
 Tensor& Tensor::mul_(double value) { return in_place("mul_", *this, scalar_for("mul_", *this, value), kernels::Mul{}); }
 Tensor& Tensor::div_(double value) { return in_place("div_", *this, scalar_for("div_", *this, value), kernels::Div{}); }
 Tensor& Tensor::pow_(const Tensor& exponent) { return in_place("pow_", *this, exponent, kernels::Pow{}); }

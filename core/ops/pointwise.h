@@ -180,7 +180,7 @@ inline Tensor& operator-=(Tensor& a, const Tensor& b) { return a.sub_(b); }
 inline Tensor& operator*=(Tensor& a, const Tensor& b) { return a.mul_(b); }
 inline Tensor& operator/=(Tensor& a, const Tensor& b) { return a.div_(b); }
 inline Tensor& operator+=(Tensor& a, double b) { return a.add_(b); }
-inline Tensor& operator-=(Tensor& a, double b) { return a.add_(-b); }
+inline Tensor& operator-=(Tensor& a, double b) { return a.sub_(b); }
 inline Tensor& operator*=(Tensor& a, double b) { return a.mul_(b); }
 inline Tensor& operator/=(Tensor& a, double b) { return a.div_(b); }
 

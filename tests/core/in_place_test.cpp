@@ -131,6 +131,9 @@ TEST_F(InPlace, IntegersHoldNoFractions) {
   EXPECT_THROW(x.lerp_(x, 0.5), Error);
   EXPECT_THROW(x.clamp_(2, 1), Error);
   EXPECT_THROW(Tensor(ones({2})).addcmul_(ones({3, 2}), ones({2})), Error);
+  Tensor bytes = full({2}, 5, {.dtype = uint8});
+  bytes.sub_(2) -= 1;  // -2 is no uint8
+  EXPECT_EQ(bytes.to_vector<int64_t>(), (std::vector<int64_t>{2, 2}));
   Tensor y = ones({2});
   y /= 4;
   y -= 1;
