@@ -2,6 +2,7 @@
 # Compares Tern with PyTorch on this machine: prepares both sides, then runs tern-bench-train with PyTorch as the baseline.
 #   TERN_DATA=/path/to/data bench/compare/compare.sh [--rows a,b] [--rounds 10] [--threads N] [--clock cpu] ...
 #   bench/compare/compare.sh libtorch [--rounds 10] [--threads N] ...       ops on one element: PyTorch's C++ library
+#   TERN_DATA=/path/to/data bench/compare/compare.sh gpt [--seeds 1,2,3] [--steps N] [--threads N]    the same: gpt.py
 #   TERN_DATA=/path/to/data bench/compare/compare.sh cifar [--seeds 1,2,3] [--threads N]      whole trainings: cifar.py
 # The options are those of tern-bench-train. Its table and lines of JSON go to results/DATE-PROCESSOR.{md,jsonl}.
 # TERN_COMPARE_PYTHON names a Python that has the packages, TERN_COMPARE_PROGRAM a built tern-bench-train (for cifar a
@@ -13,8 +14,8 @@ here=$root/bench/compare
 work=$root/build/compare
 target=train
 libtorch=false
-if [ "${1:-}" = cifar ]; then
-  target=cifar
+if [ "${1:-}" = cifar ] || [ "${1:-}" = gpt ]; then
+  target=$1
   shift
 elif [ "${1:-}" = libtorch ]; then
   libtorch=true
@@ -34,12 +35,17 @@ if [ -z "$python" ]; then
 fi
 
 program=${TERN_COMPARE_PROGRAM:-}
+if [ -z "$program" ] && [ $target = gpt ]; then
+  (cd "$root" && cmake --preset release -DTERN_BUILD_TESTS=ON &&
+    cmake --build --preset release --target example_char_gpt) >&2
+  program=$root/build/release/bin/example_char_gpt
+fi
 if [ -z "$program" ]; then
   (cd "$root" && cmake --preset release -DTERN_BUILD_BENCH=ON &&
     cmake --build --preset release --target "tern_bench_$target") >&2
   program=$root/build/release/bin/tern-bench-$target
 fi
-[ $target = train ] || exec python3 "$here/cifar.py" --tern "$program" --python "$python" "$@"
+[ $target = train ] || exec python3 "$here/$target.py" --tern "$program" --python "$python" "$@"
 
 if ! $libtorch && [ -z "${TERN_BENCH_JPEGS:-}" ]; then
   TERN_BENCH_JPEGS=$work/jpegs

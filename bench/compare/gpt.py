@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Whole trainings of docs/examples/char_gpt.cpp and of the same model in PyTorch, seed by seed in turn, by one recipe:
-the text are reviews of IMDB, batches are windows that begin anywhere, AdamW with a cosine schedule; fp32. Prints the loss
-of each run's last tenth and its time, and what the two sides differ in. Started by compare.sh gpt.
+the text are reviews of IMDB, batches are windows that begin anywhere, AdamW with a cosine schedule; fp32. Prints the
+loss of each run's last tenth and its time, and what the two sides differ in. Started by compare.sh gpt.
 
   gpt.py --tern PROGRAM --python PYTHON [--seeds 1,2,3] [--steps 600] [--threads N]
 """
@@ -88,8 +88,8 @@ def main():
         runs = []
         for seed in options.seeds.split(","):
             here = run_tern(options.tern, file.name, seed, options.steps)
-            other = json.loads(subprocess.run([options.python, __file__, "--tern", options.tern, "--train", file.name, seed,
-                                               "--steps", str(options.steps), "--threads", str(options.threads)],
+            words = ["--tern", options.tern, "--train", file.name, seed, "--steps", str(options.steps)]
+            other = json.loads(subprocess.run([options.python, __file__, *words, "--threads", str(options.threads)],
                                               check=True, capture_output=True, text=True).stdout)
             runs.append((here, other))
             print(f"seed {seed}: Tern loss {here['loss']:.3f} in {here['seconds']:.1f} s, PyTorch "
