@@ -30,7 +30,8 @@ class CpuTarget : public Target {
     set_num_threads(threads_before_);
   }
   /// The levels compile one source: those below the machine's run a part of the cases.
-  int one_in() const override { return kFewCases || level_ < level_before_ ? 2 : 1; }
+  int one_in() const override { return kFewCases ? 6 : level_ < level_before_ ? 2 : 1; }
+  int64_t max_elements() const override { return kFewCases ? int64_t{1} << 20 : INT64_MAX; }
   int runs() const override { return kFewCases ? 1 : 2; }
   void choose_run(int run) override { set_num_threads(run == runs() - 1 ? 2 + static_cast<int>(fresh_seed() % 5) : 1); }
 
@@ -51,7 +52,7 @@ class EmulatedTarget : public Target {
   EmulatedTarget() : Target("emulated") {}
   Stream stream() const override { return {DeviceType::kCUDA, 0, nullptr}; }
   int64_t max_elements() const override { return int64_t{1} << 21; }
-  int one_in() const override { return kFewCases ? 6 : 1; }
+  int one_in() const override { return kFewCases ? 12 : 1; }
   void begin() override {
     launcher_before_ = simt::launcher();
     simt::set_launcher(nullptr);
