@@ -33,6 +33,21 @@ TEST(Backward, DoesNotTouchTheGivenGradient) {
   EXPECT_EQ(g.to_vector<double>(), (std::vector<double>{1, 1}));
 }
 
+// A view of a gradient has its memory: it must not be added to while the gradient still waits for its own node, and two
+// leaves must not keep it both.
+TEST(Backward, GradientsThatShareMemoryStayApart) {
+  const Tensor x = leaf({1, 2, 3, 4}), y = leaf({5, 6, 7, 8});
+  const Tensor a = x * 2.0, b = y * 3.0, other_use = b * constant({10, 20, 30, 40});
+  const Tensor joined = a.reshape({2, 2}) + b.reshape({2, 2});  // the gradients of both are views of one
+  sum(joined * constant({1, 2, 3, 4}).reshape({2, 2}) + other_use.reshape({2, 2})).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 4, 6, 8}));
+  EXPECT_EQ(y.grad().to_vector<double>(), (std::vector<double>{33, 66, 99, 132}));
+
+  const Tensor first = leaf({1, 2}), second = leaf({3, 4});
+  sum((first.reshape({2, 1}) + second.reshape({2, 1})) * 5.0).backward();
+  EXPECT_NE(first.grad().storage(), second.grad().storage());
+}
+
 TEST(Backward, SumsOverBroadcastDimensions) {
   const Tensor a = leaf({1, 2, 3}), b = full({2, 1}, 2, {.dtype = float64, .requires_grad = true}),
                c = full({}, 3, {.dtype = float64, .requires_grad = true});
@@ -131,6 +146,17 @@ TEST(Hooks, OnIntermediateTensorsAndFromHooks) {
   EXPECT_EQ(y.grad().item<double>(), 72);
 }
 
+TEST(Hooks, ALeafsGradientIsCompleteBeforeOlderOpsRun) {
+  const Tensor x = leaf({1, 2}), w = leaf({3, 4});
+  std::vector<std::string> log;
+  Tensor(x).register_post_accumulate_hook([&](const Tensor&) { log.push_back("x"); });
+  Tensor(w).register_post_accumulate_hook([&](const Tensor&) { log.push_back("w"); });
+  Tensor y = x * 2.0;
+  y.register_hook([&](const Tensor&) { return log.push_back("y"), Tensor(); });
+  sum(y * w).backward();
+  EXPECT_EQ(log, (std::vector<std::string>{"w", "y", "x"}));
+}
+
 TEST(Hooks, BadReplacementsAndExceptionsAreErrors) {
   Tensor x = leaf({1, 2});
   const int64_t bad = x.register_hook([](const Tensor&) { return zeros({3}); });
@@ -162,6 +188,15 @@ TEST(Saved, NoticesInPlaceChanges) {
   const Tensor loss = cross_entropy(x, targets);
   targets.fill_(99);
   expect_error([&] { loss.backward(); }, {"cross_entropy", "modified in place"});
+  for (const bool scatters : {false, true}) {
+    Tensor factor = ones({2, 4});
+    const Tensor product = x * factor;
+    if (scatters)
+      factor.index_fill_(0, zeros({1}, {.dtype = int64}), 2);
+    else
+      factor.index_put_({1}, 2);
+    expect_error([&] { sum(product).backward(); }, {"mul", "modified in place"});
+  }
   const SequenceLayout layout = packed_layout({2});
   const Tensor attended = self_attention(randn({2, 3, 1, 4}, g, {.requires_grad = true}), layout);
   Tensor(layout.offsets).fill_(1000);

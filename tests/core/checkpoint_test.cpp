@@ -81,6 +81,23 @@ TEST(CheckpointTest, GivesTheBitsOfAPlainCall) {
     }
 }
 
+// The gradient inside fn runs the inner function again while the outer one is in its own second run.
+TEST(CheckpointTest, DrawsWhenFnTakesAGradientThroughACheckpoint) {
+  Generator generator = fresh_generator();
+  const Tensor x = single({5, 7}, generator);
+  const auto gradients = [&](bool recompute) {
+    Generator random = fresh_generator(1);
+    const auto drop = [&](const Tensor& in) { return tanh(dropout(exp(in), {.p = 0.5, .generator = &random})); };
+    const auto fn = [&](const Tensor& in) {
+      const Tensor u = in.detach().clone().set_requires_grad(true);
+      const Tensor dropped = recompute ? checkpoint(drop, u) : drop(u);
+      return mul(tanh(in), grad({sum(dropped)}, {u})[0]);
+    };
+    return grad({sum(recompute ? checkpoint(fn, x) : fn(x))}, {x});
+  };
+  expect_equal(gradients(true), gradients(false));
+}
+
 TEST(CheckpointTest, AutocastEndsBeforeBackwardAndIsRestored) {
   Generator generator = fresh_generator();
   const Tensor w = single({8, 8}, generator), x = single({5, 8}, generator);

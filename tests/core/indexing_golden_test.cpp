@@ -213,5 +213,44 @@ TEST(IndexingGolden, ResultsAndGradientsArePyTorchs) {
   }
 }
 
+Tensor numbers(const std::vector<double>& values) { return tensor(values, {.dtype = float64, .requires_grad = true}); }
+Tensor places(const std::vector<int64_t>& values) { return from_vector(values, {static_cast<int64_t>(values.size())}); }
+
+TEST(Scatter, EqualExtremesShareTheGradient) {
+  const Tensor x = numbers({1, 2, 7}), source = numbers({1, 0, 1, 2, 3});
+  const Tensor y = scatter_reduce(x, 0, places({0, 0, 0, 1, 1}), source, ScatterReduction::kMax, true);
+  EXPECT_EQ(y.to_vector<double>(), (std::vector<double>{1, 3, 7}));
+  y.backward(numbers({6, 5, 4}));
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{2, 0, 4}));
+  EXPECT_EQ(source.grad().to_vector<double>(), (std::vector<double>{2, 0, 2, 0, 5}));
+}
+
+TEST(Scatter, ProductsWithSeveralZeros) {
+  const Tensor x = numbers({0, 3, 0}), source = numbers({0, 5, 2, 4});
+  const Tensor y = scatter_reduce(x, 0, places({0, 0, 1, 2}), source, ScatterReduction::kProd, true);
+  EXPECT_EQ(y.to_vector<double>(), (std::vector<double>{0, 6, 0}));
+  sum(y).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 2, 4}));
+  EXPECT_EQ(source.grad().to_vector<double>(), (std::vector<double>{0, 0, 3, 0}));
+}
+
+// The gradient of sum() is one element, expanded.
+TEST(IndexPut, OfSeveralValuesForAnElementTheLastGetsTheGradient) {
+  const Tensor x = zeros({3, 2}, {.dtype = float64, .requires_grad = true}), values = numbers({1, 2, 3, 4, 5, 6});
+  const Tensor y = index_put(x, {places({2, 0, 2})}, values.reshape({3, 2}));
+  EXPECT_EQ(y.to_vector<double>(), (std::vector<double>{3, 4, 0, 0, 5, 6}));
+  sum(y).backward();
+  EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{0, 0, 1, 1, 0, 0}));
+  EXPECT_EQ(values.grad().to_vector<double>(), (std::vector<double>{0, 0, 1, 1, 1, 1}));
+}
+
+TEST(Index, MasksWithoutDimensionsTakeAllOrNothing) {
+  const Tensor x = numbers({1, 2});
+  const Tensor all = x.index({full({}, 1, {.dtype = boolean})}), none = x.index({full({}, 0, {.dtype = boolean})});
+  EXPECT_EQ(all.shape(), Shape({1, 2}));
+  EXPECT_EQ(all.to_vector<double>(), (std::vector<double>{1, 2}));
+  EXPECT_EQ(none.shape(), Shape({0, 2}));
+}
+
 }  // namespace
 }  // namespace tern::test

@@ -102,6 +102,10 @@ TEST(InPlace, ReadsOverlappingSourcesBeforeWriting) {
   Tensor w = arange(0, 10, 1);
   w.slice(0, 1).copy_(w.slice(0, 0, 9));
   EXPECT_EQ(w.to_vector<int64_t>(), (std::vector<int64_t>{0, 0, 1, 2, 3, 4, 5, 6, 7, 8}));
+  Tensor u = before.reshape({67 * 67}).clone();  // longer than a tile: a later one reads what an earlier one wrote
+  u.slice(0, 1).add_(u.slice(0, 0, 67 * 67 - 1));
+  const Tensor flat = before.reshape({67 * 67});
+  expect_equal(u.slice(0, 1), flat.slice(0, 1) + flat.slice(0, 0, 67 * 67 - 1));
   Tensor v = before.clone();
   v.sub_(v);
   expect_equal(v, zeros({67, 67}));
@@ -129,6 +133,12 @@ TEST(InPlace, ConvertsAndBroadcasts) {
   Tensor e = zeros({0, 3});
   e.add_(1).mul_(2).copy_(ones({3}));
   EXPECT_EQ(e.numel(), 0);
+}
+
+TEST(InPlace, NumbersAreNotRoundedTo16Bits) {
+  Tensor x = full({3}, 1.9921875, {.dtype = bfloat16});  // 2^-8 below the next number, 2
+  x.mul_(1.0035);                                        // in bfloat16 1
+  EXPECT_EQ(x.to_vector<double>(), (std::vector<double>{2, 2, 2}));
 }
 
 TEST(InPlace, RejectsWhatCannotBeStored) {
