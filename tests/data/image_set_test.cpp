@@ -210,7 +210,7 @@ TEST_F(ImageFolderTest, ACacheKeepsImagesWhileThereIsRoom) {
     expected.push_back(std::move(image));
   }
   const auto entry = [&](size_t i) { return static_cast<int64_t>(256 + paths[i].size() + 105 + 10); };
-  ImageCache cache(5 * entry(0));
+  ImageCache cache(5 * entry(0) + entry(0) / 2);  // the half stays free
   const auto read_all = [&] {
     for (size_t i = 0; i < paths.size(); ++i) EXPECT_EQ(cache.read(paths[i]).pixels, expected[i].pixels) << i;
   };

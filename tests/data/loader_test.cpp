@@ -317,11 +317,11 @@ TEST(Collate, SamplesOfTensorsNumbersTextsAndMaps) {
   using Mixed = std::tuple<Tensor, int32_t, std::pair<float, bool>, std::string, std::map<std::string, double>>;
   std::vector<Mixed> samples;
   for (int i = 0; i < 3; ++i)
-    samples.emplace_back(full({2, 2}, i).t(), -i, std::pair(i + 0.5f, i == 1), std::string(static_cast<size_t>(i), 'x'),
-                         std::map<std::string, double>{{"a", i}, {"b", 0.1}});
+    samples.emplace_back(arange(i, i + 4, 1, {.dtype = float32}).reshape({2, 2}).t(), -i, std::pair(i + 0.5f, i == 1),
+                         std::string(static_cast<size_t>(i), 'x'), std::map<std::string, double>{{"a", i}, {"b", 0.1}});
   const auto [tensors, ints, pairs, texts, maps] = collate(samples);
   EXPECT_EQ(tensors.shape(), (Shape{3, 2, 2}));
-  EXPECT_EQ(tensors.to_vector<float>(), (std::vector<float>{0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2}));
+  EXPECT_EQ(tensors.to_vector<float>(), (std::vector<float>{0, 2, 1, 3, 1, 3, 2, 4, 2, 4, 3, 5}));
   EXPECT_EQ(ints.to_vector<int64_t>(), (Ints{0, -1, -2}));
   EXPECT_EQ(std::get<0>(pairs).to_vector<float>(), (std::vector<float>{0.5, 1.5, 2.5}));
   EXPECT_EQ(std::get<1>(pairs).to(int64).to_vector<int64_t>(), (Ints{0, 1, 0}));
