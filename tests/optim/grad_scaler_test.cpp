@@ -286,6 +286,22 @@ TEST(GradScalerTest, TakesPyTorchsState) {
   EXPECT_EQ(test::values_of(scaler.state_dict()), (test::Values{{512}, {4}, {0.25}, {100}, {7}, {2}, {0}, {0}}));
 }
 
+TEST(GradScalerTest, ALoadedIntervalDecidesWhenTheScaleGrows) {
+  Training training({.init_scale = 8, .growth_interval = 100});
+  const auto one = [](double value, DType dtype = float64) { return full({1}, value, {.dtype = dtype}); };
+  training.scaler.load_state_dict({{"scale", one(16)},
+                                   {"growth_factor", one(4)},
+                                   {"backoff_factor", one(0.25)},
+                                   {"growth_interval", one(3, int64)},
+                                   {"_growth_tracker", one(1, int64)}});
+  training.step({1, 1, 1});
+  EXPECT_EQ(training.scaler.current_scale(), 16);
+  training.step({1, 1, 1});
+  EXPECT_EQ(training.scaler.current_scale(), 64);
+  training.step({1, INFINITY, 1});
+  EXPECT_EQ(training.scaler.current_scale(), 16);
+}
+
 TEST(GradScalerTest, DisabledChangesNothing) {
   Training with({.enabled = false}, 0.1);
   Model without;

@@ -33,7 +33,22 @@ TEST(OptimizerState, StateRoundTripContinuesBitForBit) {
     }
 }
 
-/// The same with compensation, which is part of the state; a resumed run without it would differ.
+TEST(OptimizerState, EachParameterKeepsItsCount) {
+  const std::vector<NamedTensor> first = {{"often", leaf(ones({2}))}, {"once", leaf(ones({3}))}};
+  optim::AdamW a(first, {});
+  for (int step = 0; step < 3; ++step) {
+    for (const NamedTensor& parameter : first)
+      Tensor(parameter.tensor)
+          .set_grad(step == 0 || parameter.name == "often" ? ones(parameter.tensor.shape()) : Tensor());
+    a.step();
+  }
+  optim::AdamW b({{"often", leaf(ones({2}))}, {"once", leaf(ones({3}))}}, {});
+  b.load_state_dict(copy_of(a.state_dict()));
+  EXPECT_EQ(find(b.state_dict(), "step.often").item<int64_t>(), 3);
+  EXPECT_EQ(find(b.state_dict(), "step.once").item<int64_t>(), 1);
+}
+
+/// The round trip with compensation, which is part of the state; a resumed run without it would differ.
 TEST(OptimizerState, KahanResumesBitForBit) {
   Tensor one = leaf(fresh_normal({1037}, 1).to(bfloat16));
   const optim::AdamWOptions options{.lr = 1e-3, .master_weights = false, .kahan = true};

@@ -39,6 +39,18 @@ TEST(Optimizer, FiftyStepsAsPyTorch) {
     }
 }
 
+// With a fast decay of momentum the first factors alone differ from beta1.
+TEST(Optimizer, NAdamsProductOfSharesAtAnyDecay) {
+  for (const double decay : {0.0, 0.004, 1.0, 30.0, 120.0, 1e4}) {
+    const kernels::NAdamRule rule{.momentum_decay = decay};
+    double product = 1;
+    for (int64_t i = 1; i <= 300; ++i) {
+      product *= rule.beta1 * (1 - 0.5 * std::pow(0.96, static_cast<double>(i) * decay));
+      EXPECT_NEAR(rule.mu_product(i), product, 1e-12 * product + 0x1p-60) << decay << ", update " << i;
+    }
+  }
+}
+
 TEST(Optimizer, BadHyperParametersThrow) {
   const std::vector<NamedTensor> p = {{"w", leaf(ones({2}))}};
   const double nan = NAN, inf = INFINITY;
