@@ -491,7 +491,7 @@ TEST(Summary, ShapesAndOperationsOfARun) {
 
 TEST(Summary, TiedWeightsCountOnce) {
   const std::string text = summary(Tied(scope()));
-  expect_contains(text, {"float32 tied", "total: 28 parameters (28 trainable), 112 bytes"});
+  expect_contains(text, {"float32 tied  [7, 3]\n", "total: 28 parameters (28 trainable), 112 bytes"});
   EXPECT_THROW(summary(Tied(scope()), {.depth = -1}), Error);
 }
 

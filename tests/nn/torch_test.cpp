@@ -147,6 +147,14 @@ TEST(LoRA, ChangesNothingOnAnError) {
   for (const NamedTensor& entry : net.parameters()) EXPECT_TRUE(entry.tensor.requires_grad()) << entry.name;
 }
 
+TEST(LoRA, DropsInputsOfTheAdditionOnly) {
+  nn::Linear layer(scope(1), 5, 4);
+  const Tensor x = fresh_normal({6, 5}, 2, float64), plain = layer.forward(x);
+  nn::add_lora(layer, {.lora = {.dropout = 1}});
+  load_state(nn::lora_state(layer), {{"lora.A", ones({8, 5})}, {"lora.B", ones({4, 8})}});
+  expect_close(layer.forward(x), plain);
+}
+
 TEST(LoRA, DropsInTrainingOnly) {
   nn::Linear layer(scope(1), 5, 4);
   nn::add_lora(layer, {.lora = {.dropout = 0.5}});
@@ -188,6 +196,20 @@ TEST(Parametrizations, StartUnchangedIterateAndFold) {
   expect_error([&] { nn::remove_parametrization(layer); }, {"has no weight_norm or spectral_norm"});
   expect_error([&] { nn::weight_norm(layer, 2); }, {"dim must be 0, 1 or none, got 2"});
   expect_error([&] { nn::spectral_norm(layer, {.power_iterations = 0}); }, {"power_iterations must be >= 1"});
+}
+
+// A later step of training changes the vectors of the earlier one.
+TEST(Parametrizations, BackwardOfAnEarlierForwardReadsItsOwnVectors) {
+  nn::Linear layer(scope(1), 5, 4);
+  nn::spectral_norm(layer);
+  const Tensor x = fresh_normal({6, 5}, 2, float64);
+  const Tensor earlier = layer.forward(x);
+  const Tensor u = layer.buffers()[0].tensor.clone(), v = layer.buffers()[1].tensor.clone();
+  const Tensor w = layer.weight().tensor().detach().clone().set_requires_grad(true);
+  const Tensor expected = linear(x, w / sum(u * matmul(w, v)), layer.bias_or_none());
+  layer.forward(x);
+  expect_close(earlier, expected);
+  expect_close(grad({sum(earlier * earlier)}, {layer.weight()})[0], grad({sum(expected * expected)}, {w})[0]);
 }
 
 TEST(MultiheadAttention, FusedIsComposedAndErrors) {
