@@ -12,9 +12,10 @@ namespace tern::kernels {
 /// log(exp(a) + exp(b) + exp(c)); -infinity where all are.
 template <class F>
 TERN_HD inline F log_sum_of_three(F a, F b, F c) {
-  const F largest = math::max(math::max(a, b), c);
-  const F shift = math::select(largest == F(-INFINITY), F(0), largest);
-  return math::log(math::exp(a - shift) + math::exp(b - shift) + math::exp(c - shift)) + shift;
+  const F larger = math::max(a, b), smaller = math::min(a, b), largest = math::max(larger, c);
+  const F second = math::max(smaller, math::min(larger, c)), last = math::min(smaller, c);
+  const F shift = math::select(largest == F(-INFINITY), F(0), largest);  // the differences are then infinite
+  return largest + math::log(F(1) + math::exp(second - shift) + math::exp(last - shift));
 }
 
 /// The arrays of a call, [frames, batch, states].

@@ -218,9 +218,16 @@ struct Hypot {
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F a, F b) const {
-    const F x = math::abs(a), y = math::abs(b), large = math::max(x, y), ratio = math::min(x, y) / large;
-    const F scaled = math::select(large == F(0), F(0), large * math::sqrt(F(1) + ratio * ratio));
-    return math::select((x == F(INFINITY)) | (y == F(INFINITY)), F(INFINITY), scaled);  // whatever the other is
+    // Powers of two that keep the squares of large and small numbers in range.
+    constexpr bool kDouble = std::is_same_v<F, double> || std::is_same_v<F, math::Dual<double>>;
+    constexpr double kLarge = kDouble ? 0x1p500 : 0x1p50, kShrink = kDouble ? 0x1p-600 : 0x1p-70;
+    constexpr double kSmall = kDouble ? 0x1p-450 : 0x1p-50, kGrow = kDouble ? 0x1p700 : 0x1p100;
+    const F x = math::abs(a), y = math::abs(b), large = math::max(x, y);
+    const bool shrinks = large > F(kLarge), grows = large < F(kSmall);
+    const F scale = math::select(shrinks, F(kShrink), math::select(grows, F(kGrow), F(1)));
+    const F back = math::select(shrinks, F(1 / kShrink), math::select(grows, F(1 / kGrow), F(1)));
+    const F u = x * scale, v = y * scale, length = math::sqrt(u * u + v * v) * back;
+    return math::select((x == F(INFINITY)) | (y == F(INFINITY)), F(INFINITY), length);  // whatever the other is
   }
   template <class F>
   TERN_HD F derivative0(F a, F b) const {

@@ -5,6 +5,7 @@ set(TERN_SANITIZE_TESTS
     kernels_attention_test
     kernels_copy_test
     kernels_cross_entropy_test
+    kernels_ctc_test
     kernels_cub_test
     kernels_dropout_test
     kernels_embedding_test
