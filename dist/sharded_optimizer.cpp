@@ -57,7 +57,8 @@ ShardedOptimizer::ShardedOptimizer(DataParallel& parallel, const Divided& divide
       parts_(divided.parts) {
   if (!shards_) return;
   TERN_CHECK(!algorithm.whole, algorithm.name,
-             ": needs whole parameters, but the processes hold parts of them: give DataParallelOptions shard = false (--strategy ddp)");
+             ": needs whole parameters, but the processes hold parts of them: give DataParallelOptions shard = false "
+             "(--strategy ddp)");
   std::vector<int32_t> trained;
   for (size_t p = 0; p < parts_.size(); ++p)
     if (parts_[p].bucket() >= 0) trained.push_back(static_cast<int32_t>(p));
