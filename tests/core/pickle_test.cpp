@@ -218,7 +218,7 @@ TEST_F(Pickle, RandomInstructionsNeverCrash) {
     } catch (const Error&) {
     }
   }
-  EXPECT_GT(loaded, 300);
+  EXPECT_GT(loaded, trials(300));
 }
 
 }  // namespace
