@@ -213,7 +213,8 @@ optim::Algorithm with_options(Options chosen, const TrainOptions& options) {
     chosen.kahan = options.kahan;
     chosen.capturable = options.device.is_cuda();
   } else {
-    TERN_CHECK(!options.kahan, "optimizer: ", options.optimizer, " has no Kahan summation; use fp32 master copies");
+    TERN_CHECK(!options.kahan, "optimizer: ", options.optimizer,
+               " has no Kahan summation: leave out --kahan, then it keeps fp32 master copies");
   }
   return optim::algorithm_of(chosen);
 }

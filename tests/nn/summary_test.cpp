@@ -7,7 +7,7 @@
 namespace tern::test {
 namespace {
 
-/// x [n, 3] through a layer of 3 x 3 and a product with a matrix of 3 x 4 of its own.
+/// Applies a layer to x [n, 3] and multiplies the result by a matrix [3, 4], which no child module does.
 struct Mixed final : nn::Module {
   explicit Mixed(const nn::Scope& s)
       : Module(s), layer(sub("layer"), 3, 3, {.bias = false}), matrix(this, "matrix", ones({3, 4})) {}
