@@ -1,5 +1,5 @@
 #pragma once
-// Running sums within rows, and the positions that a mask selects.
+// Running sums and extremes within rows, and the positions that a mask selects.
 
 #include "tern/kernels/kernel.h"
 
@@ -11,6 +11,12 @@ TERN_KERNEL(int64_t, cumulative_sum_workspace, Stream stream, int64_t rows, int6
 /// [rows, cols]. Floats are added in fp64, in an order that depends only on the shape, and rounded to y's dtype, which
 /// is x's; integers and bool give int64, which wraps.
 TERN_KERNEL(void, cumulative_sum, Stream stream, ConstView x, bool reverse, void* workspace, View y);
+
+/// Bytes of workspace for cumulative_extreme.
+TERN_KERNEL(int64_t, cumulative_extreme_workspace, Stream stream, int64_t rows, int64_t cols, DType dtype);
+/// y[r, j] = the largest (smallest) of x[r, 0..j], and index[r, j] (int64) = the last column of those that equal it. A
+/// NaN exceeds all other values in both. Contiguous [rows, cols]; y has x's dtype, and a bool is 0 or 1.
+TERN_KERNEL(void, cumulative_extreme, Stream stream, bool largest, ConstView x, void* workspace, View y, View index);
 
 /// Bytes of workspace for select_positions.
 TERN_KERNEL(int64_t, select_positions_workspace, Stream stream, int64_t n);

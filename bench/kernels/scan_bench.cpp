@@ -1,4 +1,4 @@
-// Running sums within rows, and the positions that a mask selects.
+// Running sums and extremes within rows, and the positions that a mask selects.
 
 #include "tern/kernels/scan.h"
 
@@ -16,6 +16,15 @@ void add_cumulative_sum(DType dtype, bool reverse, int64_t rows, int64_t cols) {
         const Scratch workspace(kernels::cumulative_sum_workspace(stream(), rows, cols, dtype));
         return [=] { kernels::cumulative_sum(stream(), x.view(), reverse, workspace.data(), y.view()); };
       });
+}
+
+void add_cumulative_extreme(DType dtype, int64_t rows, int64_t cols) {
+  const double bytes = static_cast<double>(rows * cols * (2 * size_of(dtype) + size_of(int64)));
+  add(name_of_row("cumulative_extreme", dtype, rows, cols), {.bytes = bytes, .dtype = dtype}, [=]() -> Call {
+    const Buffer x(dtype, {rows, cols}), y(dtype, {rows, cols}), index(int64, {rows, cols});
+    const Scratch workspace(kernels::cumulative_extreme_workspace(stream(), rows, cols, dtype));
+    return [=] { kernels::cumulative_extreme(stream(), true, x.view(), workspace.data(), y.view(), index.view()); };
+  });
 }
 
 /// A mask that selects every fourth element.
@@ -47,6 +56,8 @@ const Rows registered([] {
   for (const DType dtype : {float32, bfloat16, int64}) add_cumulative_sum(dtype, false, rows, cols);
   add_cumulative_sum(float32, true, rows, cols);
   add_cumulative_sum(float32, false, 1, all);  // one row: cut into parts
+  add_cumulative_extreme(float32, rows, cols);
+  add_cumulative_extreme(float32, 1, all);
   add_select(all);
   add_unravel(all / 4);
 });

@@ -4,6 +4,7 @@
 #include "tern/core/autograd/function.h"
 #include "tern/core/device/capture_state.h"
 #include "tern/core/memory/index_check.h"
+#include "tern/core/ops/indexing.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
@@ -115,6 +116,25 @@ struct CumulativeSum final : Function<CumulativeSum> {
   Grads backward(const Tensor& dy) override { return {CumulativeSum::apply(dy.contiguous(), !reverse_)}; }
 };
 
+/// Running extremes of contiguous x along its last dimension; returns values and indices.
+struct CumulativeExtreme final : Function<CumulativeExtreme> {
+  static constexpr const char* kName = "cumulative_extreme";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved index_;
+  std::vector<Tensor> forward(const Tensor& x, bool largest) {
+    const Tensor values = empty(x.shape(), x.options()), index = empty(x.shape(), {DType::kInt64, x.device()});
+    const kernels::Stream stream = current_stream(x.device());
+    const Workspace workspace(
+        x.device(), [&] { return kernels::cumulative_extreme_workspace(stream, rows_of(x), cols_of(x), x.dtype()); });
+    kernels::cumulative_extreme(stream, largest, x.view(), workspace.data(), values.view(), index.view());
+    index_ = index;
+    return {values, index};
+  }
+  Grads backward(const Tensor& dy) override {  // an index may repeat
+    return {scatter_add(zeros(dy.shape(), dy.options()), -1, index_.get(), dy)};
+  }
+};
+
 /// Moves dimension d of x to the end, contiguous, and moves it back in results.
 class Along {
  public:
@@ -175,6 +195,16 @@ Tensor cumsum(const Tensor& input, int dim) {
   detail::autocast_inputs("cumsum", {&x});
   const Along along(x, dim);
   return along.back(CumulativeSum::apply(along.last(), false));
+}
+
+SortResult cummax(const Tensor& x, int dim) {
+  const Along along(x, dim);
+  return along.back(CumulativeExtreme::apply(along.last(), true));
+}
+
+SortResult cummin(const Tensor& x, int dim) {
+  const Along along(x, dim);
+  return along.back(CumulativeExtreme::apply(along.last(), false));
 }
 
 Tensor nonzero(const Tensor& x) {

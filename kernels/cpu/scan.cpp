@@ -1,9 +1,10 @@
-// Running sums and the positions of set flags, in three steps: the sum of each block of fixed size, the sums of all
-// blocks before each block in order, and the scan of each block from that start value.
+// Running sums and extremes, and the positions of set flags, in three steps: the sum of each block of fixed size, the
+// sums of all blocks before each block in order, and the scan of each block from that start value.
 
 #include "tern/kernels/scan.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "tern/kernels/convert.h"
 #include "tern/kernels/parallel.h"
@@ -16,83 +17,144 @@ constexpr int64_t kManyRows = 64;  // number of rows that occupies all threads
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Conversion from elements of T to the type in which they are added, and back.
+/// Running sums of elements of T. Sums of integers wrap.
 template <class T>
 struct Addition {
-  using Sum = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
+  using State = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
   using Result = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
-  static Sum load(Stored<T> value) {
+  const Stored<T>* x;
+  Result* y;
+
+  static State none() { return 0; }
+  void take(State& sum, int64_t place, int64_t) const {
     if constexpr (std::is_integral_v<T>)
-      return static_cast<Sum>(convert<T, int64_t>(value));
+      sum += static_cast<State>(convert<T, int64_t>(x[place]));
     else
-      return convert<T, double>(value);
+      sum += convert<T, double>(x[place]);
   }
-  static Result store(Sum sum) {
+  static void join(State& sum, State later) { sum += later; }
+  void store(int64_t place, State sum) const {
     if constexpr (std::is_integral_v<T>)
-      return static_cast<int64_t>(sum);
+      y[place] = static_cast<int64_t>(sum);
     else
-      return convert<double, T>(sum);
+      y[place] = convert<double, T>(sum);
   }
 };
 
-template <class T>
+/// The largest (smallest) element so far, the last of those that equal it, and its column. A NaN exceeds all others.
+template <class T, bool kLargest>
+struct CumulativeExtreme {
+  using Value = std::conditional_t<std::is_same_v<T, bool>, uint8_t, ComputeType<T>>;
+  struct State {
+    Value value;
+    int64_t column;  // -1: no element yet
+  };
+  const Stored<T>* x;
+  Stored<T>* y;
+  int64_t* columns;
+
+  static State none() { return {Value(0), -1}; }
+  static bool replaces(Value later, const State& best) {
+    return best.column < 0 || later != later || (kLargest ? later >= best.value : later <= best.value);
+  }
+  void take(State& best, int64_t place, int64_t column) const {
+    Value value;
+    if constexpr (std::is_same_v<T, bool>)
+      value = x[place] != 0;
+    else
+      value = static_cast<Value>(x[place]);
+    if (replaces(value, best)) best = {value, column};
+  }
+  static void join(State& best, const State& later) {
+    if (later.column >= 0 && replaces(later.value, best)) best = later;
+  }
+  void store(int64_t place, const State& best) const {
+    y[place] = static_cast<Stored<T>>(best.value);
+    columns[place] = best.column;
+  }
+};
+
+/// Scans the rows of a matrix with an operation like those above.
+template <class Op>
 class RowScan {
  public:
-  using A = Addition<T>;
-  using Sum = typename A::Sum;
+  using State = typename Op::State;
 
-  RowScan(ConstView x, bool reverse, View y) : x_(x), y_(y), cols_(x.cols()), reverse_(reverse) {}
+  RowScan(const Op& op, ConstView x, bool reverse) : op_(op), rows_(x.rows()), cols_(x.cols()), reverse_(reverse) {}
 
-  /// Index of the i-th element of a row in the order of addition.
-  int64_t place(int64_t row, int64_t i) const { return row * cols_ + (reverse_ ? cols_ - 1 - i : i); }
-
-  Sum sum(int64_t row, int64_t begin, int64_t end) const {
-    Sum total = 0;
-    for (int64_t i = begin; i < end; ++i) total += A::load(x_.as<Stored<T>>()[place(row, i)]);
-    return total;
-  }
-  void scan(int64_t row, int64_t begin, int64_t end, Sum before) const {
-    for (int64_t i = begin; i < end; ++i) {
-      before += A::load(x_.as<Stored<T>>()[place(row, i)]);
-      y_.as<typename A::Result>()[place(row, i)] = A::store(before);
-    }
-  }
-  void scan_rows() const {
-    parallel_for(x_.rows(), std::max<int64_t>(1, kBlock / cols_), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) scan(r, 0, cols_, 0);
-    });
-  }
-  /// All threads work on one row at a time; `sums` has one element per block of a row.
-  void scan_blocks(Sum* sums) const {
-    for (int64_t r = 0; r < x_.rows(); ++r) {
-      parallel_for(cols_, kBlock, [&](int64_t begin, int64_t end) { sums[begin / kBlock] = sum(r, begin, end); });
-      Sum before = 0;
-      for (int64_t b = 0; b < ceil_div(cols_, kBlock); ++b) before += std::exchange(sums[b], before);
-      parallel_for(cols_, kBlock, [&](int64_t begin, int64_t end) { scan(r, begin, end, sums[begin / kBlock]); });
-    }
+  /// `parts` has one element per block of a row, unless there are many rows.
+  void run(void* parts) const {
+    if (rows_ >= kManyRows)
+      scan_rows();
+    else
+      scan_blocks(static_cast<State*>(parts));
   }
 
  private:
-  ConstView x_;
-  View y_;
-  int64_t cols_;
+  /// Index of the i-th element of a row in the order of the scan.
+  int64_t place(int64_t row, int64_t i) const { return row * cols_ + (reverse_ ? cols_ - 1 - i : i); }
+
+  State combined(int64_t row, int64_t begin, int64_t end) const {
+    State state = Op::none();
+    for (int64_t i = begin; i < end; ++i) op_.take(state, place(row, i), i);
+    return state;
+  }
+  void scan(int64_t row, int64_t begin, int64_t end, State before) const {
+    for (int64_t i = begin; i < end; ++i) {
+      op_.take(before, place(row, i), i);
+      op_.store(place(row, i), before);
+    }
+  }
+  void scan_rows() const {
+    parallel_for(rows_, std::max<int64_t>(1, kBlock / cols_), [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) scan(r, 0, cols_, Op::none());
+    });
+  }
+  /// All threads work on one row at a time.
+  void scan_blocks(State* parts) const {
+    for (int64_t r = 0; r < rows_; ++r) {
+      parallel_for(cols_, kBlock, [&](int64_t begin, int64_t end) { parts[begin / kBlock] = combined(r, begin, end); });
+      State before = Op::none();
+      for (int64_t b = 0; b < ceil_div(cols_, kBlock); ++b) {
+        State until = before;
+        Op::join(until, parts[b]);
+        parts[b] = std::exchange(before, until);
+      }
+      parallel_for(cols_, kBlock, [&](int64_t begin, int64_t end) { scan(r, begin, end, parts[begin / kBlock]); });
+    }
+  }
+
+  Op op_;
+  int64_t rows_, cols_;
   bool reverse_;
 };
 
+int64_t parts_of(int64_t rows, int64_t cols) { return rows >= kManyRows ? 0 : ceil_div(cols, kBlock); }
+
 }  // namespace
 
-int64_t cumulative_sum_workspace(Stream, int64_t rows, int64_t cols, DType) {
-  return rows >= kManyRows ? 0 : ceil_div(cols, kBlock) * 8;
-}
+int64_t cumulative_sum_workspace(Stream, int64_t rows, int64_t cols, DType) { return parts_of(rows, cols) * 8; }
 
 void cumulative_sum(Stream, ConstView x, bool reverse, void* workspace, View y) {
   if (x.numel() == 0) return;
   dispatch_any(x.dtype, [&]<class T>() {
-    const RowScan<T> rows(x, reverse, y);
-    if (x.rows() >= kManyRows)
-      rows.scan_rows();
+    using Op = Addition<T>;
+    RowScan(Op{x.as<Stored<T>>(), y.as<typename Op::Result>()}, x, reverse).run(workspace);
+  });
+}
+
+int64_t cumulative_extreme_workspace(Stream, int64_t rows, int64_t cols, DType) { return parts_of(rows, cols) * 16; }
+
+void cumulative_extreme(Stream, bool largest, ConstView x, void* workspace, View y, View index) {
+  if (x.numel() == 0) return;
+  dispatch_any(x.dtype, [&]<class T>() {
+    const auto run = [&]<class Op>() {
+      RowScan(Op{x.as<Stored<T>>(), y.as<Stored<T>>(), index.as<int64_t>()}, x, false).run(workspace);
+    };
+    if (largest)
+      run.template operator()<CumulativeExtreme<T, true>>();
     else
-      rows.scan_blocks(static_cast<typename RowScan<T>::Sum*>(workspace));
+      run.template operator()<CumulativeExtreme<T, false>>();
   });
 }
 

@@ -1,4 +1,4 @@
-// Running sums and selections, against plain loops.
+// Running sums, running extremes and selections, against plain loops.
 
 #include "tern/tests/kernels/contracts/scan.h"
 
@@ -52,6 +52,38 @@ TEST_P(Scan, NanAndInfinityGoOnlyForward) {
     }
 }
 
+TEST_P(Scan, Extremes) {
+  for (const DType dtype : {float32, float64, float16, bfloat16, int64, int32, uint8, boolean})
+    for (const Shape& shape : kScanShapes)
+      for (const bool largest : {false, true}) {
+        if (!takes_case(2 * shape[0] * shape[1], random)) continue;
+        const Order order = random() % 2 ? Order::kContiguous : Order::kMisaligned;
+        if (is_floating(dtype)) {
+          check_extremes(random_array(random, dtype, shape, -1, 1, order), largest, order);
+        } else {
+          Array x(dtype, shape, order);
+          fill_with_bits(x, random);
+          check_extremes(x, largest, order);
+        }
+      }
+}
+
+/// Rows that grow, rows of few values with many equal ones, and NaN and infinities in any place.
+TEST_P(Scan, ExtremesThatRepeatOrGrow) {
+  for (const bool largest : {false, true})
+    for (const Shape& shape : std::vector<Shape>{{3, 700}, {1, 40003}, {256, 600}, {67, 300}}) {
+      Array x(float32, shape);
+      for (int64_t i = 0; i < x.numel(); ++i) x.set(i, static_cast<double>(random() % 3) * (largest ? 1 : -1));
+      check_extremes(x, largest);
+      for (int64_t i = 0; i < x.numel(); ++i) x.set(i, static_cast<double>(largest ? i : -i));
+      check_extremes(x, largest);
+      for (const double special : {double(INFINITY), -double(INFINITY), double(NAN), double(NAN)})
+        x.set(static_cast<int64_t>(random() % static_cast<uint64_t>(x.numel())), special);
+      x.set(x.numel() - 1, NAN);
+      check_extremes(x, largest);
+    }
+}
+
 TEST_P(Scan, SelectPositions) {
   for_each_run([&] {
     for (const int64_t n : {0, 1, 77, 3001, 100001})
@@ -75,6 +107,9 @@ TEST_P(ScanTraffic, MovesEveryElementTwice) {
   Array x(bfloat16, {300, 1024}), y(bfloat16, {300, 1024});
   EXPECT_LE(traffic_of([&](Call& on) { run_cumulative_sum(on, x, false, y); }).bytes,
             1.001 * (bytes_of(x) + bytes_of(y)));
+  Array index(int64, {300, 1024});
+  EXPECT_LE(traffic_of([&](Call& on) { run_cumulative_extreme(on, x, true, y, index); }).bytes,
+            1.001 * (bytes_of(x) + bytes_of(y) + bytes_of(index)));
   // Many long rows are not cut.
   EXPECT_EQ(cumulative_sum_workspace(target().stream(), 256, 20000, float32), 0);
 }

@@ -60,6 +60,39 @@ inline void check_integer_sums(const Array& x) {
   });
 }
 
+inline void run_cumulative_extreme(Call& on, const Array& x, bool largest, Array& y, Array& index) {
+  const int64_t bytes = cumulative_extreme_workspace(on.stream(), x.shape()[0], x.shape()[1], x.dtype());
+  cumulative_extreme(on.stream(), largest, on(x), on.workspace(bytes), on(y), on(index));
+}
+
+/// Against a loop over the raw elements. Misaligned arrays have their own accesses at both ends.
+inline void check_extremes(const Array& x, bool largest, Order order = Order::kContiguous) {
+  const int64_t rows = x.shape()[0], cols = x.shape()[1];
+  SCOPED_TRACE(testing::Message() << name_of(x.dtype()) << " " << rows << " x " << cols << ", largest " << largest);
+  Array y(x.dtype(), x.shape(), order), index(int64, x.shape(), order);
+  expect_same_in_every_run({&y, &index}, [&](Call& on) { run_cumulative_extreme(on, x, largest, y, index); });
+  dispatch_any(x.dtype(), [&]<class T>() {
+    using Wide = std::conditional_t<std::is_integral_v<T>, int64_t, double>;
+    const auto value = [](const Array& from, int64_t i) {
+      return convert<T, Wide>(from.cview().as<Stored<T>>()[i]);  // a bool is 0 or 1
+    };
+    for (int64_t r = 0; r < rows; ++r) {
+      int64_t best = r * cols;
+      for (int64_t i = r * cols; i < (r + 1) * cols; ++i) {
+        const Wide now = value(x, i), old = value(x, best);
+        const bool now_is_nan = now != now, old_is_nan = old != old;
+        if (now_is_nan || (!old_is_nan && (largest ? now >= old : now <= old))) best = i;
+        ASSERT_EQ(index.cview().as<int64_t>()[i], best - r * cols) << "row " << r << ", column " << i - r * cols;
+        const Wide expected = value(x, best), got = value(y, i);
+        ASSERT_TRUE(got == expected || (got != got && expected != expected)) << got << " and " << expected;
+        if constexpr (std::is_same_v<T, bool>) {
+          ASSERT_EQ(y.cview().as<uint8_t>()[i], expected);
+        }
+      }
+    }
+  });
+}
+
 inline void fill_with_bits(Array& x, std::mt19937_64& random) {
   for (int64_t i = 0; i < x.numel(); ++i) {
     const uint64_t bits = random();
