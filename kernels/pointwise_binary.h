@@ -212,6 +212,26 @@ struct LogAddExp {
   }
 };
 
+/// silu(gate) up, the gated activation of Shazeer (arXiv:2002.05202).
+struct Swiglu {
+  static constexpr const char* name = "swiglu";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr uint32_t needs[] = {0b11, 0b01};
+  template <class F>
+  TERN_HD F forward(F gate, F up) const {
+    return gate / (F(1) + math::exp(-gate)) * up;
+  }
+  template <class F>
+  TERN_HD F derivative0(F gate, F up) const {
+    const F s = math::sigmoid(gate);
+    return s * (F(1) + gate * (F(1) - s)) * up;
+  }
+  template <class F>
+  TERN_HD F derivative1(F gate, F) const {
+    return gate / (F(1) + math::exp(-gate));
+  }
+};
+
 /// sqrt(a^2 + b^2) without overflow; the derivatives at (0, 0) are NaN.
 struct Hypot {
   static constexpr const char* name = "hypot";

@@ -110,6 +110,12 @@ Tensor leaky_relu(const Tensor& x, double slope) { return pointwise(op::LeakyRel
 Tensor gelu(const Tensor& x) { return pointwise(op::Gelu{}, x); }
 Tensor gelu_tanh(const Tensor& x) { return pointwise(op::GeluTanh{}, x); }
 Tensor silu(const Tensor& x) { return pointwise(op::Silu{}, x); }
+Tensor swiglu(const Tensor& gate, const Tensor& up) { return pointwise(op::Swiglu{}, gate, up); }
+Tensor glu(const Tensor& x, int dim) {
+  TERN_CHECK(x.size(dim) % 2 == 0, "glu: dimension ", dim, " must be even, got ", x.shape());
+  const std::vector<Tensor> halves = x.chunk(2, dim);
+  return halves[0] * sigmoid(halves[1]);
+}
 Tensor softplus(const Tensor& x) { return pointwise(op::Softplus{}, x); }
 Tensor pow(const Tensor& x, double exponent) { return pointwise(op::PowScalar{exponent}, x); }
 Tensor isnan(const Tensor& x) { return pointwise(op::IsNan{}, x); }

@@ -77,6 +77,11 @@ Tensor gelu(const Tensor& x);
 /// The tanh approximation of gelu.
 Tensor gelu_tanh(const Tensor& x);
 Tensor silu(const Tensor& x);
+/// silu(gate) * up in one pass (Shazeer, arXiv:2002.05202).
+Tensor swiglu(const Tensor& gate, const Tensor& up);
+/// The first half of x along dim, whose size is even, times sigmoid(the second half) (Dauphin et al.,
+/// arXiv:1612.08083).
+Tensor glu(const Tensor& x, int dim = -1);
 Tensor mish(const Tensor& x);
 Tensor softplus(const Tensor& x);
 Tensor logsigmoid(const Tensor& x);

@@ -20,18 +20,17 @@ Tensor GLU::forward(const Tensor& input) const {
 GatedFeedForward::GatedFeedForward(const Scope& s, int64_t width, int64_t hidden,
                                    const GatedFeedForwardOptions& options)
     : Module(s),
-      activation_(options.activation),
+      gating_(options.gating),
       gate_proj_(sub("gate_proj"), width, hidden, options.linear),
       up_proj_(sub("up_proj"), width, hidden, options.linear),
       down_proj_(sub("down_proj"), hidden, width, options.linear) {
-  TERN_CHECK(activation_ != nullptr, "nn::GatedFeedForward: activation is an empty function");
+  TERN_CHECK(gating_ != nullptr, "nn::GatedFeedForward: gating is an empty function");
 }
 
 Tensor GatedFeedForward::forward(const Tensor& input) const {
   const ProfileRange range(name());
-  return hooked(input, [&](const Tensor& x) {
-    return down_proj_.forward(activation_(gate_proj_.forward(x)) * up_proj_.forward(x));
-  });
+  return hooked(
+      input, [&](const Tensor& x) { return down_proj_.forward(gating_(gate_proj_.forward(x), up_proj_.forward(x))); });
 }
 
 }  // namespace tern::nn

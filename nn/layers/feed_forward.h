@@ -57,11 +57,12 @@ class GLU final : public Module {
 };
 
 struct GatedFeedForwardOptions {
-  std::function<Tensor(const Tensor&)> activation = tern::silu;
+  // activation(gate) * up; another than silu: [](const Tensor& gate, const Tensor& up) { return gelu(gate) * up; }
+  std::function<Tensor(const Tensor& gate, const Tensor& up)> gating = tern::swiglu;
   LinearOptions linear = {.bias = false};  // of all three layers
 };
 
-/// The feed-forward part of LLaMA and its relatives: down_proj(activation(gate_proj(x)) * up_proj(x)), with silu SwiGLU
+/// The feed-forward part of LLaMA and its relatives: down_proj(gating(gate_proj(x), up_proj(x))), by default SwiGLU
 /// (Shazeer, arXiv:2002.05202). x: [..., width]. The parameters have Hugging Face's names.
 class GatedFeedForward final : public Module {
  public:
@@ -69,7 +70,7 @@ class GatedFeedForward final : public Module {
   Tensor forward(const Tensor& x) const;
 
  private:
-  std::function<Tensor(const Tensor&)> activation_;
+  std::function<Tensor(const Tensor&, const Tensor&)> gating_;
   Linear gate_proj_, up_proj_, down_proj_;
 };
 

@@ -44,6 +44,8 @@ TEST_F(FurtherOps, DerivativesOfCumulativeOps) {
 TEST_F(FurtherOps, DerivativesOfTheOthers) {
   expect_derivatives([](const Tensors& in) { return logaddexp(in[0], in[1]); }, {normal({3, 4}), normal({4})});
   expect_derivatives([](const Tensors& in) { return hypot(in[0], in[1]); }, {distinct({3, 4}), normal({4})});
+  expect_derivatives([](const Tensors& in) { return swiglu(in[0], in[1]); }, {normal({3, 4}), normal({4})});
+  expect_derivatives([](const Tensors& in) { return glu(in[0].t()); }, {normal({4, 3})});
   expect_derivatives([](const Tensors& in) { return copysign(in[0], in[1]); }, {distinct({3, 4}), distinct({4})});
   expect_derivatives([](const Tensors& in) { return square(clamp(in[0], in[1], in[2])); },
                      distinct_leaves({{3, 4}, {4}, {3, 1}}, generator_));

@@ -125,6 +125,9 @@ inline void pointwise_rows(OpRows& t) {
     t.one(name, fn);
   t.one("gelu_tanh", gelu_tanh, "F.gelu(approximate=\"tanh\")");
   t.op("leaky_relu", [](const Tensor& x) { return leaky_relu(x); });
+  t.op("glu", [](const Tensor& x) { return glu(x); });
+  t.op(
+      "swiglu", [](const Tensor& x) { return swiglu(x, x); }, "F.silu(gate) * up");
   t.op("prelu", [](const Tensor& x) { return prelu(x, x.detach()[0]); });
   t.op("elu", [](const Tensor& x) { return elu(x); });
   t.op("softshrink", [](const Tensor& x) { return softshrink(x); });

@@ -228,6 +228,15 @@ def further_pointwise(cases):
               {"a": near, "b": torch.tensor([1.0, 1.0, 1.0, INF, INF, 3.0, math.nan, 1e-9, 0.0])}, [])
 
 
+def gates(cases):
+    for shape in ((3, 7), (1, 70), (2, 3, 5)):
+        cases.add("swiglu", lambda a, b: F.silu(a) * b, {"a": torch.randn(shape) * 3, "b": torch.randn(shape)}, ["a", "b"])
+    far = torch.tensor([0.0, 90, -90, 300, -300, INF, 1e-30])
+    cases.add("swiglu", lambda a, b: F.silu(a) * b, {"a": far, "b": torch.full((7,), 2.0)}, ["a", "b"])
+    for dim in (0, 1, -1):
+        cases.add("glu", lambda x: F.glu(x, dim), {"x": torch.randn(4, 6, 2)}, ["x"], {"dim": dim})
+
+
 def further_reductions(cases):
     gaps = torch.tensor([[1.0, math.nan, 3, -2, 1], [math.nan] * 5, [4, 4, math.nan, 2, 9], [0, 1, INF, 1, 7]])
     zeros = torch.tensor([[2.0, 0, -3, 0, 1.5], [1, 2, 3, 0.5, -1], [0, 0, 0, 1, 2]])
@@ -300,7 +309,7 @@ def further_rearrangements(cases):
 
 
 FILES = {"functions": (25, (pointwise, reductions, losses)), "more_functions": (26, (margin_losses, ctc_losses, further_pointwise, further_reductions,
-                                                          further_rearrangements))}
+                                                          further_rearrangements, gates))}
 
 
 def write(name):

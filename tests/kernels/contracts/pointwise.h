@@ -100,6 +100,7 @@ inline const std::map<std::string, Case>& definitions() {
       {"fmod", {[](D a, D b, D) { return a - b * std::trunc(a / b); }, 0.3, 3}},
       {"atan2", {[](D a, D b, D) { return std::atan2(a, b); }, 0.7, 4}},
       {"logaddexp", {[](D a, D b, D) { return std::log(std::exp(a) + std::exp(b)); }}},
+      {"swiglu", {[](D a, D b, D) { return a / (1 + std::exp(-a)) * b; }}},
       {"hypot", {[](D a, D b, D) { return std::hypot(a, b); }, 0.3, 3}},
       {"copysign", {[](D a, D b, D) { return std::copysign(a, b); }}},
       {"prelu", {[](D x, D w, D) { return x > 0 ? x : w * x; }}},
