@@ -56,7 +56,7 @@ TEST_P(Scan, Extremes) {
   for (const DType dtype : {float32, float64, float16, bfloat16, int64, int32, uint8, boolean})
     for (const Shape& shape : kScanShapes)
       for (const bool largest : {false, true}) {
-        if (!takes_case(2 * shape[0] * shape[1], random)) continue;
+        if (!takes_case(2 * shape[0] * shape[1], random) || (dtype != float32 && random() % 2)) continue;
         const Order order = random() % 2 ? Order::kContiguous : Order::kMisaligned;
         if (is_floating(dtype)) {
           check_extremes(random_array(random, dtype, shape, -1, 1, order), largest, order);
@@ -71,7 +71,7 @@ TEST_P(Scan, Extremes) {
 /// Rows that grow, rows of few values with many equal ones, and NaN and infinities in any place.
 TEST_P(Scan, ExtremesThatRepeatOrGrow) {
   for (const bool largest : {false, true})
-    for (const Shape& shape : std::vector<Shape>{{3, 700}, {1, 40003}, {256, 600}, {67, 300}}) {
+    for (const Shape& shape : std::vector<Shape>{{3, 700}, {1, 40003}, {256, 520}, {67, 300}}) {
       Array x(float32, shape);
       for (int64_t i = 0; i < x.numel(); ++i) x.set(i, static_cast<double>(random() % 3) * (largest ? 1 : -1));
       check_extremes(x, largest);
