@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""Writes onnx.safetensors: the node tests of ONNX (github.com/onnx/onnx, Apache License 2.0) that Tern has ops for.
+
+Made with onnx 1.23.2, numpy 2.4.6, ml_dtypes 0.6.0, safetensors 0.8.0. The tensors are CASE/in0, in1, ... and
+CASE/out0, ...; an input that the node does not use has none. The metadata `cases` lists every node test but those of
+expanded functions, which repeat the inputs and outputs of others: name, op, and either attributes, `inputs` and
+`outputs` (their numbers) or, where there are no tensors, `missing`, the reason.
+"""
+import json
+import pathlib
+
+import ml_dtypes
+import numpy
+import onnx
+from onnx import helper, numpy_helper
+from onnx.backend.test.case.node import collect_testcases
+
+HERE = pathlib.Path(__file__).resolve().parent
+MOST_BYTES = 100_000  # of a case
+
+# Those that tests/core/onnx_*.h and tests/optim/onnx_optimizer_test.cpp have rows for.
+OPS = set("""
+Abs Acos Acosh Adagrad Adam Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention Cast CastLike Ceil Celu
+CenterCropPad Clip Compress Concat ConstantOfShape Cos Cosh CumProd CumSum DepthToSpace Div Dropout Einsum Elu Equal
+Erf Exp Expand EyeLike Flatten FlexAttention Floor Gather GatherElements GatherND Gelu Gemm Greater GreaterOrEqual
+HardSigmoid HardSwish Hardmax Identity IsInf IsNaN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax
+LpNormalization MatMul MatMulInteger Max Mean MeanVarianceNormalization Min Mish Mod Momentum Mul Neg
+NegativeLogLikelihoodLoss NonZero Not OneHot Or PRelu Pad Pow RMSNormalization Range Reciprocal ReduceL1 ReduceL2
+ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape
+ReverseSequence Round Scatter ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax
+SoftmaxCrossEntropyLoss Softplus Softsign SpaceToDepth Split SplitToSequence Sqrt Squeeze Sub Sum SwiGLU Swish Tan
+Tanh TensorScatter ThresholdedRelu Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
+""".split())
+TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
+         "uint8": "U8", "bool": "BOOL"}
+
+
+class NotStored(Exception):
+    pass
+
+
+def arrays_of(values):
+    """Arrays of the inputs or outputs of a case; those of a sequence one by one."""
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from arrays_of(value)
+        elif isinstance(value, onnx.TensorProto):
+            yield numpy_helper.to_array(value)
+        elif isinstance(value, (numpy.ndarray, numpy.generic)):
+            yield numpy.asarray(value)
+        else:
+            raise NotStored(f"type {type(value).__name__}")
+
+
+def attribute(value):
+    if isinstance(value, bytes):
+        return value.decode()
+    if isinstance(value, onnx.TensorProto):
+        array = numpy_helper.to_array(value)
+        return {"type": str(array.dtype), "values": array.flatten().tolist()}
+    if isinstance(value, onnx.GraphProto):
+        raise NotStored("graph")
+    return value
+
+
+def tensors_of(case):
+    node, (inputs, outputs) = case.model.graph.node[0], case.data_sets[0]
+    given = iter(arrays_of(inputs))
+    tensors = {f"in{i}": next(given) for i, name in enumerate(node.input) if name}
+    tensors |= {f"out{i}": array for i, array in enumerate(arrays_of(outputs))}
+    for array in tensors.values():
+        if str(array.dtype) not in TYPES:
+            raise NotStored(f"type {array.dtype}")
+    if sum(array.nbytes for array in tensors.values()) > MOST_BYTES:
+        raise NotStored("size")
+    return tensors
+
+
+def entry_of(case, tensors):
+    """The index's entry of a case, whose tensors are added if they are stored."""
+    entry = {"name": case.name, "op": " ".join(node.op_type for node in case.model.graph.node)}
+    try:
+        if entry["op"] not in OPS:
+            raise NotStored("op")
+        node = case.model.graph.node[0]
+        attributes = {a.name: attribute(helper.get_attribute_value(a)) for a in node.attribute}
+        found = tensors_of(case)
+        entry |= {"attributes": attributes,
+                  "inputs": len(node.input), "outputs": sum(name.startswith("out") for name in found)}
+        tensors |= {f"{case.name}/{name}": array for name, array in found.items()}
+    except NotStored as reason:
+        entry["missing"] = str(reason)
+    return entry
+
+
+def write(path, tensors, metadata):
+    """The format of safetensors, whose own writer for numpy lacks bfloat16."""
+    header, data = {"__metadata__": metadata}, b""
+    for name, array in sorted(tensors.items(), key=lambda item: (-item[1].itemsize, item[0])):
+        start, data = len(data), data + numpy.ascontiguousarray(array).tobytes()
+        header[name] = {"dtype": TYPES[str(array.dtype)], "shape": list(array.shape),
+                        "data_offsets": [start, len(data)]}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    text += b" " * (-len(text) % 8)
+    path.write_bytes(len(text).to_bytes(8, "little") + text + data)
+
+
+def main():
+    numpy.random.seed(0)
+    tensors, entries = {}, []
+    for case in sorted(collect_testcases(None), key=lambda case: case.name):
+        if "_expanded" not in case.name:
+            entries.append(entry_of(case, tensors))
+    metadata = {"cases": json.dumps(entries, separators=(",", ":")), "onnx": onnx.__version__, "license": "Apache-2.0"}
+    write(HERE / "onnx.safetensors", tensors, metadata)
+    print(len(entries), "cases,", sum("missing" not in entry for entry in entries), "with tensors")
+
+
+if __name__ == "__main__":
+    main()
