@@ -60,6 +60,16 @@ TERN_HD constexpr Integer fmod(Integer x, Integer y) {
   const bool defined = y.value != 0 && y.value != -1;
   return Integer(defined ? x.value % (defined ? y.value : 1) : 0);
 }
+/// A negative power is rounded towards 0, as in PyTorch: 0, but of 1 and -1.
+TERN_HD constexpr Integer pow(Integer x, Integer y) {
+  if (y.value < 0 && x.value != 1 && x.value != -1) return Integer(0);
+  Integer power(1);
+  for (uint64_t exponent = y.bits(); exponent != 0; exponent >>= 1) {
+    power = exponent & 1 ? power * x : power;
+    x = x * x;
+  }
+  return power;
+}
 TERN_HD inline double exp2(double x) { return std::exp2(x); }
 TERN_HD inline double log2(double x) { return std::log2(x); }
 TERN_HD inline double log10(double x) { return std::log10(x); }

@@ -33,6 +33,12 @@ struct Integer {
 TERN_HD constexpr Integer operator+(Integer a, Integer b) { return Integer::wrap(a.bits() + b.bits()); }
 TERN_HD constexpr Integer operator-(Integer a, Integer b) { return Integer::wrap(a.bits() - b.bits()); }
 TERN_HD constexpr Integer operator*(Integer a, Integer b) { return Integer::wrap(a.bits() * b.bits()); }
+/// Towards 0; 0 where b is 0. C leaves that and the least number by -1 undefined.
+TERN_HD constexpr Integer operator/(Integer a, Integer b) {
+  const bool defined = b.value != 0 && b.value != -1;
+  const int64_t quotient = defined ? a.value / (defined ? b.value : 1) : 0;
+  return b.value == -1 ? Integer::wrap(0 - a.bits()) : Integer(quotient);
+}
 TERN_HD constexpr Integer operator-(Integer a) { return Integer::wrap(0 - a.bits()); }
 
 /// A value and its derivative in one direction (forward-mode differentiation). Comparisons use only the value.

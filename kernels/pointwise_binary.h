@@ -120,6 +120,7 @@ struct Minimum {
 struct Pow {
   static constexpr const char* name = "pow";
   static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool integral = true;
   template <class F>
   TERN_HD F forward(F a, F b) const {
     return math::pow(a, b);
@@ -172,6 +173,30 @@ struct Fmod {
   template <class F>
   TERN_HD F derivative1(F a, F b) const {
     return -math::trunc(a / b);
+  }
+};
+
+/// floor(a / b) of the exact quotient, which a - remainder gives and a / b, rounded, may miss: 1 by 0.1 is 9, as in
+/// Python. Where b is 0: a / b, of integers 0.
+struct FloorDivide {
+  static constexpr const char* name = "floor_divide";
+  static constexpr Saves saves = Saves::kNone;
+  static constexpr bool integral = true;
+  template <class F>
+  TERN_HD F forward(F a, F b) const {
+    const F rest = math::fmod(a, b), ratio = a / b, multiple = math::round((a - rest) / b);
+    const bool below = (rest != F(0)) & ((rest < F(0)) != (b < F(0)));
+    const F whole = math::select(below, multiple - F(1), multiple);
+    // A quotient of 0 has a's and b's sign.
+    return math::select(b == F(0), ratio, math::select(whole == F(0), F(0) * ratio, whole));
+  }
+  template <class F>
+  TERN_HD F derivative0() const {
+    return F(0);
+  }
+  template <class F>
+  TERN_HD F derivative1() const {
+    return F(0);
   }
 };
 

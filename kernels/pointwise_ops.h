@@ -26,8 +26,8 @@ using BuiltinOps =
              Floor, Ceil, Trunc, Round, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Sigmoid,
              Relu, LeakyRelu, Gelu, GeluTanh, Silu, Softplus, LogSigmoid, Elu, Selu, Mish, HardSigmoid, HardSwish,
              Softsign, Softshrink, Hardshrink, PowScalar, AddScalar, MulScalar, Clamp, Hardtanh, LogicalNot, IsNan,
-             IsFinite, Add, Sub, Mul, Div, Maximum, Minimum, Pow, Remainder, Fmod, Atan2, LogAddExp, Swiglu, Hypot,
-             Copysign, PRelu, Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual, LogicalAnd, LogicalOr,
-             LogicalXor, Where, Lerp, Addcmul>;
+             IsFinite, Add, Sub, Mul, Div, Maximum, Minimum, Pow, Remainder, Fmod, FloorDivide, Atan2, LogAddExp,
+             Swiglu, Hypot, Copysign, PRelu, Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual, LogicalAnd,
+             LogicalOr, LogicalXor, Where, Lerp, Addcmul>;
 
 }  // namespace tern::kernels

@@ -1,5 +1,7 @@
 // The in-place forms of ops that return a tensor.
 
+#include <cmath>
+
 #include "tern/core/ops/in_place.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/rearrange.h"
@@ -29,7 +31,11 @@ Tensor& Tensor::sigmoid_() { return in_place("sigmoid_", *this, kernels::Sigmoid
 Tensor& Tensor::tanh_() { return in_place("tanh_", *this, kernels::Tanh{}); }
 Tensor& Tensor::relu_() { return in_place("relu_", *this, kernels::Relu{}); }
 Tensor& Tensor::leaky_relu_(double slope) { return in_place("leaky_relu_", *this, kernels::LeakyRelu{slope}); }
-Tensor& Tensor::pow_(double exponent) { return in_place("pow_", *this, kernels::PowScalar{exponent}); }
+Tensor& Tensor::pow_(double exponent) {
+  const bool whole = exponent >= 0 && exponent <= 0x1p62 && exponent == std::floor(exponent);
+  if (is_floating(dtype()) || !whole) return in_place("pow_", *this, kernels::PowScalar{exponent});
+  return pow_(full({}, exponent, {DType::kInt64, device()}));
+}
 Tensor& Tensor::clamp_(double low, double high) {
   TERN_CHECK(low <= high, "clamp_: the lower bound ", low, " is above the upper bound ", high);
   return in_place("clamp_", *this, kernels::Clamp{low, high});

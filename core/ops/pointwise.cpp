@@ -117,7 +117,6 @@ Tensor glu(const Tensor& x, int dim) {
   return halves[0] * sigmoid(halves[1]);
 }
 Tensor softplus(const Tensor& x) { return pointwise(op::Softplus{}, x); }
-Tensor pow(const Tensor& x, double exponent) { return pointwise(op::PowScalar{exponent}, x); }
 Tensor isnan(const Tensor& x) { return pointwise(op::IsNan{}, x); }
 Tensor isfinite(const Tensor& x) { return pointwise(op::IsFinite{}, x); }
 Tensor logical_not(const Tensor& x) { return pointwise(op::LogicalNot{}, x); }
@@ -139,6 +138,7 @@ Tensor maximum(const Tensor& a, const Tensor& b) { return pointwise(op::Maximum{
 Tensor minimum(const Tensor& a, const Tensor& b) { return pointwise(op::Minimum{}, a, b); }
 Tensor remainder(const Tensor& a, const Tensor& b) { return pointwise(op::Remainder{}, a, b); }
 Tensor fmod(const Tensor& a, const Tensor& b) { return pointwise(op::Fmod{}, a, b); }
+Tensor floor_divide(const Tensor& a, const Tensor& b) { return pointwise(op::FloorDivide{}, a, b); }
 Tensor atan2(const Tensor& a, const Tensor& b) { return pointwise(op::Atan2{}, a, b); }
 Tensor logaddexp(const Tensor& a, const Tensor& b) { return pointwise(op::LogAddExp{}, a, b); }
 Tensor hypot(const Tensor& a, const Tensor& b) { return pointwise(op::Hypot{}, a, b); }
@@ -195,10 +195,18 @@ double largest_finite(DType dtype) {
 Tensor div(const Tensor& a, double b) {
   return without_scalar_width(div(is_floating(a.dtype()) ? a : a.to(float32), scalar_beside(a, b)), a.dtype());
 }
+Tensor pow(const Tensor& x, double exponent) {
+  const Tensor scalar = is_floating(x.dtype()) ? Tensor() : scalar_beside(x, exponent);
+  if (!scalar.defined() || is_floating(scalar.dtype()) || exponent < 0) return pointwise(op::PowScalar{exponent}, x);
+  return pow(x, scalar);
+}
 Tensor remainder(const Tensor& a, double b) {
   return without_scalar_width(remainder(a, scalar_beside(a, b)), a.dtype());
 }
 Tensor fmod(const Tensor& a, double b) { return without_scalar_width(fmod(a, scalar_beside(a, b)), a.dtype()); }
+Tensor floor_divide(const Tensor& a, double b) {
+  return without_scalar_width(floor_divide(a, scalar_beside(a, b)), a.dtype());
+}
 Tensor eq(const Tensor& a, double b) { return eq(a, scalar_beside(a, b)); }
 Tensor ne(const Tensor& a, double b) { return ne(a, scalar_beside(a, b)); }
 Tensor lt(const Tensor& a, double b) { return lt(a, scalar_beside(a, b)); }

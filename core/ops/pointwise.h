@@ -25,6 +25,7 @@ Tensor sqrt(const Tensor& x);
 Tensor rsqrt(const Tensor& x);
 Tensor square(const Tensor& x);
 Tensor reciprocal(const Tensor& x);
+/// Integers give integers for a whole exponent that is not negative, else float32.
 Tensor pow(const Tensor& x, double exponent);
 Tensor erf(const Tensor& x);
 Tensor erfinv(const Tensor& x);
@@ -97,6 +98,7 @@ Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
+/// Of integers exact modulo 2^64; their negative powers are rounded towards 0.
 Tensor pow(const Tensor& a, const Tensor& b);
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
@@ -104,6 +106,9 @@ Tensor minimum(const Tensor& a, const Tensor& b);
 Tensor remainder(const Tensor& a, const Tensor& b);
 /// a - b trunc(a / b), of a's sign. Where b is 0: NaN, of integers 0.
 Tensor fmod(const Tensor& a, const Tensor& b);
+/// floor(a / b) of the exact quotient, in the promoted dtype (Python's //). Where b is 0: a / b, of integers 0. The
+/// gradients are 0.
+Tensor floor_divide(const Tensor& a, const Tensor& b);
 /// The angle of the point (b, a), in [-pi, pi].
 Tensor atan2(const Tensor& a, const Tensor& b);
 /// log(exp(a) + exp(b)) without overflow.
@@ -129,6 +134,7 @@ Tensor mul(const Tensor& a, double b);
 Tensor div(const Tensor& a, double b);
 Tensor remainder(const Tensor& a, double b);
 Tensor fmod(const Tensor& a, double b);
+Tensor floor_divide(const Tensor& a, double b);
 /// The scalar is not rounded to a's 16 bits.
 Tensor eq(const Tensor& a, double b);
 Tensor ne(const Tensor& a, double b);

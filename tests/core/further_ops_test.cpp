@@ -41,6 +41,58 @@ TEST_F(FurtherOps, DerivativesOfCumulativeOps) {
       expect_derivatives([=](const Tensors& in) { return op(in[0], 0); }, {normal(shape)});
 }
 
+/// Against C's division, which rounds towards 0; and numbers that no float holds.
+TEST_F(FurtherOps, IntegersAreDividedExactly) {
+  for (const DType dtype : {int64, int32, uint8}) {
+    const int64_t low = dtype == uint8 ? 0 : -40;
+    const Tensor a = randint(low, 41, {3, 30}, generator_, {.dtype = dtype});
+    const Tensor b = randint(low, 41, {30}, generator_, {.dtype = dtype});
+    const Tensor y = floor_divide(a, b), by_seven = floor_divide(a, 7);
+    EXPECT_EQ(y.dtype(), dtype);
+    EXPECT_EQ(by_seven.dtype(), dtype);
+    const auto expected = [](int64_t x, int64_t d) { return d == 0 ? 0 : x / d - (x % d != 0 && (x < 0) != (d < 0)); };
+    const std::vector<int64_t> x = a.to_vector<int64_t>(), d = b.to_vector<int64_t>();
+    for (size_t i = 0; i < x.size(); ++i) {
+      EXPECT_EQ(y.to_vector<int64_t>()[i], expected(x[i], d[i % 30])) << x[i] << " by " << d[i % 30];
+      EXPECT_EQ(by_seven.to_vector<int64_t>()[i], expected(x[i], 7)) << x[i] << " by 7";
+    }
+  }
+  const Tensor large = from_vector(std::vector<int64_t>{(int64_t{1} << 60) + 1, -(int64_t{1} << 60) - 1}, {2});
+  EXPECT_EQ(floor_divide(large, 2).to_vector<int64_t>(),
+            (std::vector<int64_t>{int64_t{1} << 59, -(int64_t{1} << 59) - 1}));
+  EXPECT_EQ(floor_divide(zeros({0, 3}), 2).shape(), Shape({0, 3}));
+  EXPECT_EQ(floor_divide(tensor({7}).to(bfloat16), 2).dtype(), bfloat16);
+  EXPECT_EQ(floor_divide(large, tensor({2.5})).dtype(), float32);
+}
+
+TEST_F(FurtherOps, PowersOfIntegersAreExact) {
+  for (const DType dtype : {int64, int32, uint8}) {
+    const Tensor base = randint(0, 4, {5, 1}, generator_, {.dtype = dtype}), exponent = randint(0, 5, {7}, generator_);
+    const Tensor y = pow(base, exponent.to(dtype)), cubes = pow(base, 3);
+    EXPECT_EQ(y.dtype(), dtype);
+    EXPECT_EQ(cubes.dtype(), dtype);
+    for (int64_t i = 0; i < 5; ++i) {
+      const int64_t b = base[i].item<int64_t>();
+      EXPECT_EQ(cubes[i].item<int64_t>(), b * b * b);
+      for (int64_t j = 0; j < 7; ++j) {
+        int64_t expected = 1;
+        for (int64_t k = 0; k < exponent[j].item<int64_t>(); ++k) expected *= b;
+        EXPECT_EQ(y[i][j].item<int64_t>(), expected) << b << " to the power of " << exponent[j];
+      }
+    }
+  }
+  const Tensor x = from_vector(std::vector<int64_t>{3, -3, 1, -1, 0, 2}, {6});
+  EXPECT_EQ(pow(x, 39).to_vector<int64_t>(),
+            (std::vector<int64_t>{4052555153018976267, -4052555153018976267, 1, -1, 0, int64_t{1} << 39}));
+  EXPECT_EQ(pow(x, full({}, -3, {.dtype = int64})).to_vector<int64_t>(), (std::vector<int64_t>{0, 0, 1, -1, 0, 0}));
+  EXPECT_EQ(pow(x, -1).dtype(), float32);
+  EXPECT_EQ(pow(x, 0.5).dtype(), float32);
+  EXPECT_EQ(pow(x > 0.0, 2).dtype(), int64);
+  Tensor changed = x.clone();
+  EXPECT_EQ(changed.pow_(2).to_vector<int64_t>(), pow(x, 2).to_vector<int64_t>());
+  fails("pow_", [&] { changed.pow_(-1); });
+}
+
 TEST_F(FurtherOps, DerivativesOfTheOthers) {
   expect_derivatives([](const Tensors& in) { return logaddexp(in[0], in[1]); }, {normal({3, 4}), normal({4})});
   expect_derivatives([](const Tensors& in) { return hypot(in[0], in[1]); }, {distinct({3, 4}), normal({4})});

@@ -50,6 +50,7 @@ void add_pointwise(Table& table) {
   table["copysign"] = of_two(copysign);
   table["swiglu"] = of_two(swiglu);
   table["glu"] = [](const Json& params, const Tensors& in) { return glu(in.at("x"), dim_of(params)); };
+  table["floor_divide"] = of_two(floor_divide);
   table["isclose"] = [](const Json&, const Tensors& in) { return isclose(in.at("a"), in.at("b")); };
   table["nan_to_num"] = [](const Json& params, const Tensors& in) {
     const std::vector<double> v = params["values"];

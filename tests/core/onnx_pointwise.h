@@ -91,9 +91,9 @@ inline void add_binary(Table& table) {
                                                           {"Or", logical_or},
                                                           {"Xor", logical_xor}})
     table[name] = [op = op](const Case& c) { return Tensors{op(c.in(0), c.in(1))}; };
-  table["Div"] = [](const Case& c) {  // of integers PyTorch's is not rounded
-    const Tensor quotient = div(c.in(0), c.in(1));
-    return Tensors{is_floating(c.in(0).dtype()) ? quotient : trunc(quotient).to(c.in(0).dtype())};
+  table["Div"] = [](const Case& c) {  // of integers rounded towards 0, PyTorch's not at all
+    if (is_floating(c.in(0).dtype())) return Tensors{div(c.in(0), c.in(1))};
+    return Tensors{floor_divide(c.in(0) - fmod(c.in(0), c.in(1)), c.in(1))};
   };
   table["Pow"] = [](const Case& c) { return Tensors{pow(c.in(0), c.in(1)).to(c.in(0).dtype())}; };
   table["Mod"] = [](const Case& c) {

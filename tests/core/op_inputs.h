@@ -66,6 +66,7 @@ inline void pointwise_calls(const AddCall& op) {
   op("clamp between tensors", [](Inputs& in) { return clamp(in.any(), in.like_or_none({6}), in.any()); });
   op("lt", [](Inputs& in) { return lt(in.any(), in.any()); });
   op("remainder", [](Inputs& in) { return remainder(in.any(), in.any()); });
+  op("floor_divide", [](Inputs& in) { return floor_divide(in.any(), in.any()); });
   op("prelu", [](Inputs& in) { return prelu(in.like({4, 6}), in.like({6})); });
   op("lerp", [](Inputs& in) { return lerp(in.any(), in.any(), 0.3); });
   op("masked_fill", [](Inputs& in) { return masked_fill(in.any(), in.like({4, 6}, boolean), 2); });

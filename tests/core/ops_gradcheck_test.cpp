@@ -127,6 +127,7 @@ TEST_F(OpsGradcheck, Binary) {
   check("pow", pow, 0.4, 2);
   check("atan2", atan2, 0.3, 2);
   check("fmod", fmod, 0.4, 0.7);
+  check("floor_divide", floor_divide, 0.4, 0.7);
   check("maximum", maximum, -2, 2, true);
   check("minimum", minimum, -2, 2, true);
   const Tensor condition = from_vector<bool>({true, false, true}, {3});

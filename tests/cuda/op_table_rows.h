@@ -87,6 +87,7 @@ inline void pointwise_rows(OpRows& t) {
                                                                                  {"minimum", minimum},
                                                                                  {"remainder", remainder},
                                                                                  {"fmod", fmod},
+                                                                                 {"floor_divide", floor_divide},
                                                                                  {"atan2", atan2},
                                                                                  {"logaddexp", logaddexp},
                                                                                  {"hypot", hypot},

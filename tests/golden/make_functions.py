@@ -226,6 +226,9 @@ def further_pointwise(cases):
     near = torch.tensor([1.0, 1.00001, 1.1, INF, -INF, INF, math.nan, 0.0, 1e-9])
     cases.add("isclose", lambda a, b: torch.isclose(a, b).double(),
               {"a": near, "b": torch.tensor([1.0, 1.0, 1.0, INF, INF, 3.0, math.nan, 1e-9, 0.0])}, [])
+    eighths = torch.randint(-40, 41, (2, 60)) / 8
+    for a, b in (eighths, (a, b)):
+        cases.add("floor_divide", lambda a, b: torch.floor_divide(a, b), {"a": a, "b": b}, [])
 
 
 def gates(cases):

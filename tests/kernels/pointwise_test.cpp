@@ -164,6 +164,12 @@ TEST_P(Pointwise, KinksAndSpecialValuesFollowPyTorch) {
     EXPECT_EQ(one(Pow{}, backward1, {1, 0, 2}), 0);
     EXPECT_EQ(one(Pow{}, backward, {1, -2, 3}), 12);
     EXPECT_EQ(one(PowScalar{0}, backward, {1, 0}), 0);
+    EXPECT_EQ(one(FloorDivide{}, {}, {1, 0.1}), 9);  // 1 / 0.1 is 10 in float
+    EXPECT_EQ(one(FloorDivide{}, {}, {-7, 2}), -4);
+    EXPECT_EQ(one(FloorDivide{}, {}, {-1, inf}), -1);
+    EXPECT_EQ(one(FloorDivide{}, {}, {3, 0}), inf);
+    EXPECT_TRUE(std::isnan(one(FloorDivide{}, {}, {inf, 2})));
+    EXPECT_TRUE(std::signbit(one(FloorDivide{}, {}, {0, -2})));
     EXPECT_EQ(one(Softplus{}, {}, {200}), 200);
     EXPECT_EQ(one(Softplus{}, {}, {-200}), 0);
     EXPECT_EQ(one(Silu{}, {}, {-200}), 0);
@@ -185,6 +191,18 @@ TEST_P(Pointwise, IntegersWrapAndClampAtInfinity) {
   });
   EXPECT_EQ(std::vector(sum, sum + 3), (std::vector<int64_t>{low, high, 7}));
   EXPECT_EQ(std::vector(clamped, clamped + 3), (std::vector<int64_t>{high, 0, 3}));
+}
+
+TEST_P(Pointwise, IntegersAreExact) {
+  const int64_t low = std::numeric_limits<int64_t>::min(), high = std::numeric_limits<int64_t>::max();
+  int64_t a[] = {high, low, low, -7, 7, 5}, b[] = {3, 7, -1, 2, -2, 0}, y[6], powers[6];
+  run_kernel([&](Call& on) {
+    const ConstView in[] = {make_view(on.memory(a, 6), 6), make_view(on.memory(b, 6), 6)};
+    pointwise(on.stream(), make_call(FloorDivide{}, {}, int64), in, 2, make_view(on.memory(y, 6), 6));
+    pointwise(on.stream(), make_call(Pow{}, {}, int64), in, 2, make_view(on.memory(powers, 6), 6));
+  });
+  EXPECT_EQ(std::vector(y, y + 6), (std::vector<int64_t>{3074457345618258602, -1317624576693539402, low, -4, -4, 0}));
+  EXPECT_EQ(std::vector(powers, powers + 6), (std::vector<int64_t>{high, 0, 0, 49, 0, 1}));
 }
 
 TEST_P(Pointwise, EveryPairOfDTypesAndOrders) {

@@ -98,6 +98,7 @@ inline const std::map<std::string, Case>& definitions() {
       {"pow", {[](D a, D b, D) { return std::pow(a, b); }, 0.3, 3}},
       {"remainder", {[](D a, D b, D) { return a - b * std::floor(a / b); }, 0.3, 3}},
       {"fmod", {[](D a, D b, D) { return a - b * std::trunc(a / b); }, 0.3, 3}},
+      {"floor_divide", {[](D a, D b, D) { return std::floor(a / b); }, 1, 5}},
       {"atan2", {[](D a, D b, D) { return std::atan2(a, b); }, 0.7, 4}},
       {"logaddexp", {[](D a, D b, D) { return std::log(std::exp(a) + std::exp(b)); }}},
       {"swiglu", {[](D a, D b, D) { return a / (1 + std::exp(-a)) * b; }}},
