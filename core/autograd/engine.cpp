@@ -30,8 +30,9 @@ class SecondDerivativeError final : public detail::Node {
   const char* name() const override { return "not_differentiable_again"; }
   Grads run(const Grads&) override {
     fail(op_,
-         ": its backward cannot be differentiated again; use ops that have a second derivative (a Function whose "
-         "backward consists of such ops declares: static constexpr bool kTwiceDifferentiable = true)");
+         ": its backward cannot be differentiated again; a Function whose backward consists of differentiable ops "
+         "declares: static constexpr bool kTwiceDifferentiable = true (a pointwise struct has a second derivative, and "
+         "no third)");
   }
 
  private:

@@ -11,36 +11,15 @@ namespace tern {
 
 namespace op = kernels;
 
-namespace {
-/// Applies an op that can be differentiated any number of times, because its derivative is made of such ops.
-template <class Op, class... Tensors>
-Tensor any_order(const Op& op, decltype(detail::PointwiseOp::derivative_of_ops) derivative, const Tensors&... inputs) {
-  detail::PointwiseOp described = detail::describe_pointwise(op);
-  described.derivative_of_ops = derivative;
-  const Tensor* const addresses[] = {&inputs...};
-  return detail::apply_pointwise(described, addresses);
-}
-using Values = std::span<const Tensor>;
-}  // namespace
-
 Tensor neg(const Tensor& x) { return pointwise(op::Neg{}, x); }
 Tensor abs(const Tensor& x) { return pointwise(op::Abs{}, x); }
-Tensor exp(const Tensor& x) {
-  return any_order(
-      op::Exp{}, [](int, const Tensor& dy, Values y) { return mul(dy, y[0]); }, x);
-}
+Tensor exp(const Tensor& x) { return pointwise(op::Exp{}, x); }
 Tensor expm1(const Tensor& x) { return pointwise(op::Expm1{}, x); }
 Tensor log(const Tensor& x) { return pointwise(op::Log{}, x); }
 Tensor log1p(const Tensor& x) { return pointwise(op::Log1p{}, x); }
 Tensor sqrt(const Tensor& x) { return pointwise(op::Sqrt{}, x); }
-Tensor rsqrt(const Tensor& x) {
-  return any_order(
-      op::Rsqrt{}, [](int, const Tensor& dy, Values y) { return mul(mul(dy, -0.5), mul(y[0], square(y[0]))); }, x);
-}
-Tensor square(const Tensor& x) {
-  return any_order(
-      op::Square{}, [](int, const Tensor& dy, Values saved) { return mul(dy, mul(saved[0], 2.0)); }, x);
-}
+Tensor rsqrt(const Tensor& x) { return pointwise(op::Rsqrt{}, x); }
+Tensor square(const Tensor& x) { return pointwise(op::Square{}, x); }
 Tensor exp2(const Tensor& x) { return pointwise(op::Exp2{}, x); }
 Tensor log2(const Tensor& x) { return pointwise(op::Log2{}, x); }
 Tensor log10(const Tensor& x) { return pointwise(op::Log10{}, x); }
@@ -128,10 +107,7 @@ Tensor clamp(const Tensor& x, double low, double high) {
 
 Tensor add(const Tensor& a, const Tensor& b) { return pointwise(op::Add{}, a, b); }
 Tensor sub(const Tensor& a, const Tensor& b) { return pointwise(op::Sub{}, a, b); }
-Tensor mul(const Tensor& a, const Tensor& b) {
-  return any_order(
-      op::Mul{}, [](int input, const Tensor& dy, Values factors) { return mul(dy, factors[1 - input]); }, a, b);
-}
+Tensor mul(const Tensor& a, const Tensor& b) { return pointwise(op::Mul{}, a, b); }
 Tensor div(const Tensor& a, const Tensor& b) { return pointwise(op::Div{}, a, b); }
 Tensor pow(const Tensor& a, const Tensor& b) { return pointwise(op::Pow{}, a, b); }
 Tensor maximum(const Tensor& a, const Tensor& b) { return pointwise(op::Maximum{}, a, b); }

@@ -1,8 +1,8 @@
 #pragma once
-// Element-wise ops with broadcasting and PyTorch's type promotion. All are twice differentiable; add, sub, mul, neg,
-// square, exp, rsqrt and where any number of times.
+// Element-wise ops with broadcasting and PyTorch's type promotion, differentiable any number of times.
 //
-// A user-defined op is one struct (see kernels/pointwise.h): Tensor y = pointwise(LeakyRelu{0.1}, x).
+// A user-defined op is one struct (see kernels/pointwise.h), which is twice differentiable:
+// Tensor y = pointwise(LeakyRelu{0.1}, x).
 
 #include <optional>
 

@@ -3,9 +3,11 @@
 #include <array>
 
 #include "tern/core/autograd/autocast.h"
+#include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pointwise_derivatives.h"
 #include "tern/core/profiler/profiler.h"
 
 namespace tern {
@@ -69,16 +71,18 @@ DType common_type(const detail::PointwiseOp& op, detail::PointwiseInputs inputs)
   return is_floating(dtype) || op.integral ? dtype : DType::kFloat32;
 }
 
+/// The op's index in BuiltinOps, or -1.
+int builtin_of(const detail::PointwiseOp& op) { return op.call({}, DType::kFloat32).builtin; }
+
 /// Records dx = dy * derivative(saved), so that a gradient can be differentiated again. Inputs: dy, saved.
 class PointwiseBackward final : public detail::Node {
  public:
   PointwiseBackward(const detail::PointwiseOp& op, int input) : op_(op), input_(input) { detail::end_construction(); }
   const char* name() const override { return op_.name; }
-  /// The derivative by the saved tensors is a kernel, and the derivative by dy is this op.
+  /// The derivative by the saved tensors is a kernel or, where ops can take its place, made of them; the derivative by
+  /// dy is this op.
   bool twice_differentiable() const override {
-    for (size_t s = 0; s < count_; ++s)
-      if (needs_grad(static_cast<int>(s) + 1)) return false;
-    return true;
+    return detail::derivative_of_ops(builtin_of(op_)) != nullptr || !depends_on_saved();
   }
 
   void save(const Tensor& dy, std::span<const Tensor> saved) {
@@ -96,6 +100,10 @@ class PointwiseBackward final : public detail::Node {
     const Tensor dy = dy_.get();
     Grads grads(count_ + 1);
     if (needs_grad(0)) grads[0] = detail::pointwise_derivative(op_, input_, g, saved);
+    if (grad_enabled() && depends_on_saved()) {
+      second_of_ops(g, dy, saved, grads);
+      return grads;
+    }
     for (size_t s = 0; s < count_; ++s) {
       if (!needs_grad(static_cast<int>(s) + 1)) continue;
       Operands operands;
@@ -110,6 +118,33 @@ class PointwiseBackward final : public detail::Node {
   }
 
  private:
+  bool depends_on_saved() const {
+    for (size_t s = 0; s < count_; ++s)
+      if (needs_grad(static_cast<int>(s) + 1)) return true;
+    return false;
+  }
+
+  /// The gradients by the saved tensors, recorded: those of the derivative made of ops. Computed in fp32 for 16 bits.
+  void second_of_ops(const Tensor& g, const Tensor& dy, std::span<const Tensor> saved, Grads& grads) const {
+    const auto wide = [](const Tensor& x) { return is_low_precision(x.dtype()) ? x.to(DType::kFloat32) : x; };
+    // Another handle for each: several may be one tensor, whose gradient would come back as their sum.
+    Tensor values[kMaxSaved];
+    std::vector<Tensor> wanted;
+    for (size_t s = 0; s < count_; ++s) {
+      if (saved[s].defined()) values[s] = wide(saved[s]).unsqueeze(0).squeeze(0);
+      if (needs_grad(static_cast<int>(s) + 1)) wanted.push_back(values[s]);
+    }
+    const Tensor dx = detail::derivative_of_ops(builtin_of(op_))(op_.parameters, input_, wide(dy), {values, count_});
+    std::vector<Tensor> second(wanted.size());
+    if (dx.requires_grad())  // not where the derivative is constant between kinks
+      second = grad({dx}, wanted, {.gradients = {wide(g)}, .create_graph = true, .allow_unused = true});
+    for (size_t s = 0, i = 0; s < count_; ++s) {
+      if (!needs_grad(static_cast<int>(s) + 1)) continue;
+      grads[s + 1] = second[i].defined() ? second[i] : zeros_like(wanted[i]);
+      ++i;
+    }
+  }
+
   const detail::PointwiseOp op_;
   const int input_;
   size_t count_ = 0;
@@ -206,7 +241,8 @@ Tensor apply_in_dtype(const detail::PointwiseOp& op, detail::PointwiseInputs inp
 Tensor detail::pointwise_derivative(const detail::PointwiseOp& op, int input, const Tensor& dy,
                                     std::span<const Tensor> saved) {
   if (op.saves == Saves::kNone) return op.slope[input] == 1 ? dy : mul(dy, op.slope[input]);
-  if (op.derivative_of_ops && grad_enabled()) return op.derivative_of_ops(input, dy, saved);
+  if (grad_enabled() && detail::derivative_is_cheap(builtin_of(op)))
+    return detail::derivative_of_ops(builtin_of(op))(op.parameters, input, dy, saved);
   Operands operands;
   operands.add(dy);
   operands.add(saved);

@@ -21,8 +21,6 @@ struct PointwiseOp {
   bool differentiable[3] = {};  // indexed by input
   uint32_t needs[3] = {};       // by input: bits of the saved tensors that its derivative reads
   double slope[3] = {};         // by input: the constant derivative, when nothing is saved
-  /// dy * the derivative, made of ops, for ops that can be differentiated any number of times; otherwise null.
-  Tensor (*derivative_of_ops)(int input, const Tensor& dy, std::span<const Tensor> saved) = nullptr;
   kernels::PointwiseCall (*make_call)(const void* op, kernels::PointwisePass pass, DType compute) = nullptr;
   alignas(8) unsigned char parameters[32] = {};
 
@@ -78,7 +76,7 @@ Tensor pointwise(const Op& op, const Tensors&... inputs) {
 
 namespace detail {
 /// dy * the derivative of op by input `input`, at the tensors that the op saves (see Saves in kernels/pointwise.h);
-/// recorded when needed.
+/// recorded when needed, for a built-in op so that it can be differentiated any number of times.
 Tensor pointwise_derivative(const PointwiseOp& op, int input, const Tensor& dy, std::span<const Tensor> saved);
 
 /// For in-place ops: writes op(inputs) to an existing tensor of the result's shape, without recording. Throws Error

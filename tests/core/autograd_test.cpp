@@ -293,13 +293,34 @@ TEST(Grad, OfInputsOnly) {
   EXPECT_EQ(x.grad().to_vector<double>(), (std::vector<double>{3, 4}));
 }
 
+/// A user's op: it has two derivatives.
+struct Cube {
+  static constexpr const char* name = "cube";
+  static constexpr auto saves = kernels::Saves::kInputs;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return x * x * x;
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return F(3) * x * x;
+  }
+};
+
 TEST(Grad, OfGradients) {
   const Tensor x = leaf({2}), y = pow(x, 4);
   const Tensor first = grad({y}, {x}, {.create_graph = true})[0];
   EXPECT_NEAR(first.item<double>(), 32, 1e-12);
   const Tensor second = grad({first}, {x}, {.create_graph = true})[0];
   EXPECT_NEAR(second.item<double>(), 48, 1e-12);
-  expect_error([&] { grad({second}, {x}); }, {"pow", "differentiated again"});
+  const Tensor third = grad({second}, {x}, {.create_graph = true})[0];
+  EXPECT_NEAR(third.item<double>(), 48, 1e-12);
+  EXPECT_NEAR(grad({third}, {x})[0].item<double>(), 24, 1e-12);
+  const Tensor own = pointwise(Cube{}, x);
+  const Tensor slope = grad({own}, {x}, {.create_graph = true})[0];
+  const Tensor bend = grad({slope}, {x}, {.create_graph = true})[0];
+  EXPECT_NEAR(bend.item<double>(), 12, 1e-12);
+  expect_error([&] { grad({bend}, {x}); }, {"cube", "differentiated again", "no third"});
   sum(x * x * x).backward({}, false, true);
   EXPECT_TRUE(x.grad().requires_grad());
   EXPECT_NEAR(grad({x.grad()}, {x})[0].item<double>(), 12, 1e-12);
