@@ -293,6 +293,8 @@ Tensor arange(double start, double end, double step = 1, const TensorOptions& op
 /// Uniform in [0, 1) and standard normal, from the generator's next draw: equal on every device.
 Tensor rand(const Shape& shape, Generator& generator, const TensorOptions& options = {});
 Tensor randn(const Shape& shape, Generator& generator, const TensorOptions& options = {});
+Tensor rand_like(const Tensor& other, Generator& generator);
+Tensor randn_like(const Tensor& other, Generator& generator);
 /// Copies values; their number must be the shape's.
 template <class T>
 Tensor from_vector(const std::vector<T>& values, const Shape& shape,

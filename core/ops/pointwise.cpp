@@ -195,6 +195,37 @@ Tensor where(const Tensor& condition, const Tensor& a, double b) {
 Tensor where(const Tensor& condition, double a, const Tensor& b) {
   return without_scalar_width(where(condition, scalar_beside(b, a), b), b.dtype());
 }
+Tensor where(const Tensor& condition, double a, double b) {
+  return where(condition, full({}, a, {DType::kFloat32, condition.device()}), b);
+}
+Tensor pow(double base, const Tensor& exponent) {
+  return without_scalar_width(pow(scalar_beside(exponent, base), exponent), exponent.dtype());
+}
+
+namespace {
+/// PyTorch's operators on bool tensors; of integers they would be bitwise, which Tern has not.
+void check_bools(const char* sign, const Tensor& a, const Tensor& b) {
+  TERN_CHECK(a.dtype() == DType::kBool && b.dtype() == DType::kBool, "operator", sign, ": expected bool tensors, got ",
+             a.dtype(), " and ", b.dtype(),
+             "; for other numbers use logical_and, logical_or, logical_xor and logical_not, or compare them first");
+}
+}  // namespace
+Tensor operator&(const Tensor& a, const Tensor& b) {
+  check_bools("&", a, b);
+  return logical_and(a, b);
+}
+Tensor operator|(const Tensor& a, const Tensor& b) {
+  check_bools("|", a, b);
+  return logical_or(a, b);
+}
+Tensor operator^(const Tensor& a, const Tensor& b) {
+  check_bools("^", a, b);
+  return logical_xor(a, b);
+}
+Tensor operator~(const Tensor& x) {
+  check_bools("~", x, x);
+  return logical_not(x);
+}
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   TERN_CHECK(mask.dtype() == DType::kBool, "masked_fill: the mask must be bool, got ", mask.dtype());
   return where(mask, full({}, value, {x.dtype(), x.device()}), x);

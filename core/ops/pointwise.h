@@ -100,6 +100,7 @@ Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
 /// Of integers exact modulo 2^64; their negative powers are rounded towards 0.
 Tensor pow(const Tensor& a, const Tensor& b);
+Tensor pow(double base, const Tensor& exponent);
 Tensor maximum(const Tensor& a, const Tensor& b);
 Tensor minimum(const Tensor& a, const Tensor& b);
 /// a - b floor(a / b), of b's sign. Where b is 0: NaN, of integers 0.
@@ -147,6 +148,8 @@ Tensor ge(const Tensor& a, double b);
 Tensor where(const Tensor& condition, const Tensor& a, const Tensor& b);
 Tensor where(const Tensor& condition, const Tensor& a, double b);
 Tensor where(const Tensor& condition, double a, const Tensor& b);
+/// float32.
+Tensor where(const Tensor& condition, double a, double b);
 /// value where mask (bool) is true, x elsewhere; of x's dtype.
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value);
 /// x + value a b, and x + value a / b.
@@ -185,6 +188,13 @@ inline Tensor operator>(const Tensor& a, double b) { return gt(a, b); }
 inline Tensor operator>=(const Tensor& a, double b) { return ge(a, b); }
 inline Tensor operator==(const Tensor& a, double b) { return eq(a, b); }
 inline Tensor operator!=(const Tensor& a, double b) { return ne(a, b); }
+inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
+inline Tensor operator%(const Tensor& a, double b) { return remainder(a, b); }
+/// Of bool tensors; Error for others. Comparisons beside them need parentheses, as in Python: (x > 0) & ~mask.
+Tensor operator&(const Tensor& a, const Tensor& b);
+Tensor operator|(const Tensor& a, const Tensor& b);
+Tensor operator^(const Tensor& a, const Tensor& b);
+Tensor operator~(const Tensor& x);
 // In place, recorded as the members are.
 inline Tensor& operator+=(Tensor& a, const Tensor& b) { return a.add_(b); }
 inline Tensor& operator-=(Tensor& a, const Tensor& b) { return a.sub_(b); }

@@ -124,6 +124,11 @@ Tensor randn(const Shape& shape, Generator& generator, const TensorOptions& opti
   return result;
 }
 
+Tensor rand_like(const Tensor& other, Generator& generator) { return rand(other.shape(), generator, other.options()); }
+Tensor randn_like(const Tensor& other, Generator& generator) {
+  return randn(other.shape(), generator, other.options());
+}
+
 template <class T>
 Tensor from_vector(const std::vector<T>& values, const Shape& shape, const TensorOptions& options) {
   TERN_CHECK(static_cast<int64_t>(values.size()) == shape.numel(), "from_vector: ", values.size(), " values for shape ",

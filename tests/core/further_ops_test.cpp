@@ -221,6 +221,55 @@ TEST_F(FurtherOps, EndsOfTheRange) {
   EXPECT_FALSE(allclose(from_vector<int64_t>({5}, {1}), from_vector<int64_t>({6}, {1})));
 }
 
+/// Operators on masks, %, and numbers in place of tensors.
+TEST_F(FurtherOps, Operators) {
+  const Tensor a = from_vector<bool>({true, true, false, false}, {2, 2}), b = from_vector<bool>({true, false}, {2});
+  const auto bools = [](std::vector<bool> values) {
+    Tensor x = empty({2, 2}, {.dtype = boolean});
+    for (size_t i = 0; i < 4; ++i) x.data<bool>()[i] = values[i];
+    return x;
+  };
+  for (const auto& [got, want] : {std::pair(a & b, bools({true, false, false, false})),
+                                  {a | b, bools({true, true, true, false})},
+                                  {a ^ b, bools({false, true, true, false})},
+                                  {~a.t(), bools({false, true, false, true})}}) {
+    EXPECT_EQ(got.dtype(), boolean);
+    expect_equal(got, want);
+  }
+  EXPECT_EQ((zeros({0, 2}, {.dtype = boolean}) & b).shape(), Shape({0, 2}));
+  fails("operator&: expected bool tensors, got int64 and bool", [&] { arange(0, 2) & b; });
+  fails("operator~: expected bool tensors, got float32", [&] { ~ones({2}); });
+
+  const Tensor i = from_vector<int64_t>({-3, 0, 7}, {3});
+  EXPECT_EQ((i % 4).dtype(), int64);
+  EXPECT_EQ((i % 4).to_vector<int64_t>(), (std::vector<int64_t>{1, 0, 3}));
+  EXPECT_EQ((i % from_vector<int64_t>({2, 5, -4}, {3})).to_vector<int64_t>(), (std::vector<int64_t>{1, 0, -1}));
+
+  const Tensor choice = where(b, 0.25, -1);
+  EXPECT_EQ(choice.dtype(), float32);
+  EXPECT_EQ(choice.to_vector<double>(), (std::vector<double>{0.25, -1}));
+  for (const DType dtype : {float64, float32, bfloat16, float16}) {
+    const Tensor power = pow(2.0, tensor({-1, 0, 3}).to(dtype));
+    EXPECT_EQ(power.dtype(), dtype);
+    expect_near(power, {0.5, 1, 8}, 1e-6);
+  }
+  expect_derivatives([](const Tensors& in) { return pow(1.7, in[0]); }, {normal({3, 2})});
+}
+
+TEST_F(FurtherOps, RandomTensorsLikeOthers) {
+  for (const DType dtype : {float64, float32, bfloat16}) {
+    const Tensor other = zeros({3, 5}, {.dtype = dtype}).t();
+    Generator one = fresh_generator(), two = fresh_generator();
+    const Tensor got = randn_like(other, one), flat = rand_like(other, one);
+    EXPECT_EQ(got.dtype(), dtype);
+    expect_equal(got, randn({5, 3}, two, {.dtype = dtype}));
+    expect_equal(flat, rand({5, 3}, two, {.dtype = dtype}));
+  }
+  Generator generator = fresh_generator();
+  EXPECT_EQ(randn_like(zeros({0, 2}), generator).shape(), Shape({0, 2}));
+  fails("randn: expected a floating dtype, got int64", [&] { randn_like(arange(0, 3), generator); });
+}
+
 TEST_F(FurtherOps, Errors) {
   fails("mode: dimension 0", [] { mode(zeros({0, 3}), 0); });
   fails("n must not be negative", [] { diff(zeros({3}), -1); });
