@@ -19,7 +19,7 @@ double ratio(int64_t part, int64_t whole) { return static_cast<double>(part) / s
 
 std::vector<int64_t> integers_of(const char* name, const char* what, const Tensor& tensor) {
   TERN_CHECK(tensor.defined() && !is_floating(tensor.dtype()), name, ": ", what, " must be integers, got ",
-             tensor.defined() ? name_of(tensor.dtype()) : "an undefined tensor");
+             tensor.defined() ? name_of(tensor.dtype()) : "an undefined tensor", "; convert them with .to(int64)");
   return tensor.detach().to(int64).to(cpu).to_vector<int64_t>();
 }
 

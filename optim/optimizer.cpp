@@ -208,8 +208,10 @@ void Optimizer::set_group_momentum(const std::vector<double>& momentum) {
              " momentums");
   TERN_CHECK(!algorithm_.capturable, name, ": the momentum is part of a captured step; set capturable = false");
   for (size_t g = 0; g < groups_.size(); ++g) {
-    TERN_CHECK(groups_[g].momentum, name, " has neither momentum nor beta1");
-    TERN_CHECK(*groups_[g].momentum > 0, name, ": a momentum of 0 has no state; make group ", g, " with one > 0");
+    TERN_CHECK(groups_[g].momentum, name,
+               " has neither momentum nor beta1; give the schedule {.cycle_momentum = false}");
+    TERN_CHECK(*groups_[g].momentum > 0, name, ": a momentum of 0 has no state; make group ", g,
+               " with one > 0, or give the schedule {.cycle_momentum = false}");
     TERN_CHECK(momentum[g] > 0 && momentum[g] < 1, name, ": a group's momentum must be in (0, 1), got ", momentum[g]);
   }
   for (size_t g = 0; g < groups_.size(); ++g) groups_[g].momentum = momentum[g];

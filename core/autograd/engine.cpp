@@ -325,12 +325,12 @@ void add_roots(Run& run, const std::vector<Tensor>& outputs, const std::vector<T
     const Tensor& output = outputs[i];
     TERN_CHECK(output.defined(), "backward: output ", i, " is undefined");
     TERN_CHECK(output.requires_grad(), "backward: output ", i, " (", output.describe(),
-               ") does not depend on any tensor that requires a gradient");
+               ") does not depend on any tensor that requires a gradient, or was computed under NoGrad");
     detail::check_input("backward", output);
     Tensor gradient = i < gradients.size() ? gradients[i] : Tensor();
     if (!gradient.defined()) {
       TERN_CHECK(output.numel() == 1, "backward: output ", i, " has shape ", output.shape(),
-                 "; a gradient is needed unless it has one element");
+                 "; a gradient is needed unless it has one element: pass one, or reduce the output by sum() or mean()");
       gradient = ones(output.shape(), output.options());
     }
     TERN_CHECK(

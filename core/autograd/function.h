@@ -13,7 +13,8 @@
 // never has a gradient may be passed as Constant{x}: forward takes a Constant, and backward returns nothing for it.
 // forward runs without recording. In both, needs_grad(i) is true when the gradient of tensor argument i is needed. An
 // op with several outputs returns std::vector<Tensor> from forward and overrides backward_all; plain backward, which
-// gets only the gradient of the first output, is an Error when another output is floating. An output that backward
+// gets only the gradient of the first output, is an Error when another output is floating. The gradient of an output
+// that nothing depends on is undefined in backward_all (PyTorch gives zeros): check defined(). An output that backward
 // needs is a SavedOutput member; a Saved is an Error, because op and output would hold each other and never be freed.
 // apply rejects tensor arguments on different devices; the engine sums a gradient over broadcast dimensions and checks
 // its shape, dtype and device. An op whose backward consists of differentiable ops declares `static constexpr bool

@@ -259,7 +259,8 @@ class EntryReader {
   void add(const Tensor& tensor) {
     if (tensor.dtype() == DType::kBool) return add_mask(tensor);
     TERN_CHECK(tensor.dtype() == DType::kInt64 || tensor.dtype() == DType::kInt32, op_,
-               ": a tensor of indices must be int64, int32 or bool, got ", tensor.describe());
+               ": a tensor of indices must be int64, int32 or bool, got ", tensor.describe(),
+               "; convert with .to(int64), or a mask with .to(boolean)");
     call_.indices.push_back(tensor.detach().to(DType::kInt64).to(x_.device()));
     call_.dims.push_back(at_);
     ++at_, ++from_;

@@ -188,7 +188,7 @@ Tensor gather(const Tensor& x, int dim, const Tensor& index) {
   if (x.dim() == 0 && index.dim() == 0) return gather(x.reshape({1}), dim, index.reshape({1})).reshape(Shape{});
   const int i = x.shape().wrap(dim);
   TERN_CHECK(index.dtype() == DType::kInt64 && index.dim() == x.dim(), "gather: index must be int64 with ", x.dim(),
-             " dimensions, got ", index.describe());
+             " dimensions, got ", index.describe(), "; convert with .to(int64), and use index_select for a vector");
   for (int e = 0; e < x.dim(); ++e)
     TERN_CHECK(e == i || index.shape()[e] <= x.shape()[e], "gather: index ", index.shape(), " is larger than x ",
                x.shape(), " in dimension ", e);

@@ -144,7 +144,8 @@ detail::ScatterCall detail::scatter_call(const char* op, ScatterMode mode, const
   Tensor source = with_dims(given_source);
   const int i = x.shape().wrap(dim);
   TERN_CHECK(index.dtype() == DType::kInt64 && index.dim() == x.dim(), op, ": index must be int64 with ", x.dim(),
-             " dimensions, got ", index.describe());
+             " dimensions, got ", index.describe(),
+             "; convert with .to(int64), and use unsqueeze and expand for a vector, or index_add and index_copy");
   TERN_CHECK(source.dtype() == x.dtype() && source.dim() == x.dim(), op, ": the source must be ", x.dtype(), " with ",
              x.dim(), " dimensions, as x, got ", source.describe());
   for (int d = 0; d < x.dim(); ++d) {

@@ -28,8 +28,9 @@ Shape::Shape(const int64_t* sizes, int dims) : dims_(dims) {
 
 int Shape::wrap(int dim) const {
   const int i = dim < 0 ? dim + dims_ : dim;
-  TERN_CHECK(i >= 0 && i < dims_, "dimension ", dim, " is out of range for shape ", str(), " with ", dims_,
-             " dimensions");
+  TERN_CHECK(dims_ > 0, "dimension ", dim, " is out of range for shape [], which has no dimensions");
+  TERN_CHECK(i >= 0 && i < dims_, "dimension ", dim, " is out of range for shape ", str(), ": expected ", -dims_,
+             " to ", dims_ - 1);
   return i;
 }
 

@@ -8,7 +8,9 @@
 namespace tern {
 
 const Shape& Tensor::shape() const {
-  TERN_CHECK(impl_, "tensor: this handle is undefined (default-constructed or an absent gradient)");
+  TERN_CHECK(impl_,
+             "tensor: this handle is undefined: default-constructed, or a gradient that no backward() gave; "
+             "defined() tells");
   return impl_->shape;
 }
 const Strides& Tensor::strides() const { return shape(), impl_->strides; }

@@ -140,8 +140,8 @@ Factory<T, std::decay_t<Args>...> make(Args&&... args) {
 
 /// A chain of modules and functions from a tensor to a tensor:
 ///   Sequential(sub("body"), make<Linear>(64, 256), gelu, make<Linear>(256, 10))
-/// Functions are counted, like torch.nn.Sequential's activation modules: the parameters above are "0.weight",
-/// "2.weight", ...
+/// (of functions that C has too, tern::tanh or make<Tanh>()). Functions are counted, like torch.nn.Sequential's
+/// activation modules: the parameters above are "0.weight", "2.weight", ...
 class Sequential final : public Module {
  public:
   template <class... Steps>

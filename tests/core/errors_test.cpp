@@ -115,6 +115,23 @@ TEST(Messages, IndexedWritesNameIndexAndPosition) {
   expect_error([&] { masked_scatter(y, y > 0.0, ones({5})); }, {"6", "5"});
 }
 
+TEST(Messages, SayWhatToDo) {
+  const Tensor x = ones({2, 3}), leaf = ones({2}, {.requires_grad = true}), rows = arange(0, 2);
+  expect_error([&] { sum(x, {2}); }, {"dimension 2", "[2, 3]", "expected -2 to 1"});
+  expect_error([&] { x[0][0].unbind(); }, {"dimension 0", "no dimensions"});
+  expect_error([&] { sum(Tensor()); }, {"undefined", "defined() tells"});
+  expect_error([&] { (leaf * 2.0).backward(); }, {"output 0 has shape [2]", "sum() or mean()"});
+  expect_error(
+      [&] {
+        const NoGrad off;
+        sum(leaf * 2.0).backward();
+      },
+      {"output 0", "NoGrad"});
+  expect_error([&] { scatter_add(x, 0, rows, x); }, {"scatter_add: index", "2 dimensions", "index_add"});
+  expect_error([&] { gather(x, 1, ones({2, 1}, {.dtype = int32})); }, {"gather", "int32", ".to(int64)"});
+  expect_error([&] { x.index({ones({2}, {.dtype = uint8})}); }, {"uint8", ".to(boolean)"});
+}
+
 TEST(Messages, OrdersAndProductsSayWhatDoesNotFit) {
   const Tensor x = ones({2, 3});
   expect_error([&] { kthvalue(x, 4); }, {"kthvalue", "[1, 3]", "got 4"});

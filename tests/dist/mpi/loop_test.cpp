@@ -247,7 +247,8 @@ TEST(Metrics, ErrorsSayWhatIsWrong) {
   test::expect_error([&] { F1({.classes = 3}).update(full({2, 3}, kNone), targets); }, {"element 0 of scores is NaN"});
   test::expect_error([&] { F1({.classes = 3, .average = Average::kBinary}); }, {"f1: ", "two classes, got 3"});
   test::expect_error([&] { TopKAccuracy(4).update(logits, targets); }, {"k is 4", "only 3 classes"});
-  test::expect_error([&] { AUROC().update(zeros({2}), zeros({2})); }, {"auroc: targets must be integers, got float32"});
+  test::expect_error([&] { AUROC().update(zeros({2}), zeros({2})); },
+                     {"auroc: targets must be integers, got float32", ".to(int64)"});
   test::expect_error([&] { Perplexity().update(logits, targets); }, {"target 1 is 3, expected 0 to 2 or -100"});
   test::expect_error([&] { MeanSquaredError().update(logits, zeros({2})); }, {"[2, 3]", "[2]", "the same shape"});
   test::expect_error([&] { CalibrationError().update(full({1}, 1.5), zeros({1}, {.dtype = int64})); }, {"is 1.5"});
