@@ -1,5 +1,7 @@
 #include "tern/core/autograd/checkpoint.h"
 
+#include <string_view>
+
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/recomputation.h"
@@ -38,7 +40,7 @@ constexpr const char* kDiffers = "; fn must compute the same whenever it is call
 Recomputation::Recomputation(Fn fn, const std::vector<Tensor>& inputs) : fn_(std::move(fn)) {
   inputs_.resize(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
-    inputs_[i].keep(inputs[i]);  // inside another checkpoint this is a place of the outer one
+    inputs_[i].keep(inputs[i], "checkpoint");  // inside another checkpoint this is a place of the outer one
     inputs_require_grad_.push_back(inputs[i].defined() && inputs[i].requires_grad());
   }
   for (const DeviceType type : {DeviceType::kCPU, DeviceType::kCUDA})
@@ -50,7 +52,7 @@ std::vector<Tensor> Recomputation::run(const std::vector<Tensor>& inputs) {
   return fn_(inputs);
 }
 
-std::shared_ptr<Recomputation> Recomputation::save(const Tensor& tensor, int64_t& place) {
+std::shared_ptr<Recomputation> Recomputation::save(const Tensor& tensor, const char* op, int64_t& place) {
   if (!top_) return nullptr;
   Recomputation& owner = *top_->owner;
   if (top_->again) {
@@ -58,13 +60,14 @@ std::shared_ptr<Recomputation> Recomputation::save(const Tensor& tensor, int64_t
     TERN_CHECK(next < owner.places_.size(), "checkpoint: fn saved more than the ", owner.places_.size(),
                " tensors of its first run", kDiffers);
     const Place& want = owner.places_[next];
-    TERN_CHECK(tensor.shape() == want.shape && tensor.dtype() == want.dtype, "checkpoint: fn saved ", tensor.describe(),
-               " where its first run saved ", want.dtype, want.shape, kDiffers);
+    TERN_CHECK(tensor.shape() == want.shape && tensor.dtype() == want.dtype && std::string_view(op) == want.op,
+               "checkpoint: ", op, " saved ", tensor.describe(), " where in the first run of fn ", want.op, " saved ",
+               want.dtype, " ", want.shape, kDiffers);
     owner.values_.push_back(alias(tensor));
     return nullptr;
   }
   place = static_cast<int64_t>(owner.places_.size());
-  owner.places_.push_back({tensor.shape(), tensor.dtype()});
+  owner.places_.push_back({op, tensor.shape(), tensor.dtype()});
   return owner.shared_from_this();
 }
 
@@ -148,10 +151,10 @@ void Recomputation::run_again(const char* op) {
 
 kernels::RandomKey draw(kernels::RandomKey& next) { return Recomputation::draw(next); }
 
-void Kept::keep(const Tensor& tensor) {
+void Kept::keep(const Tensor& tensor, const char* op) {
   *this = Kept();
   if (!tensor.defined()) return;
-  recomputation_ = Recomputation::save(tensor, place_);
+  recomputation_ = Recomputation::save(tensor, op, place_);
   if (recomputation_) return;
   tensor_ = tensor;
   version_ = tensor.version();

@@ -187,7 +187,7 @@ detail::SavedBase::SavedBase() : node_(under_construction) {
 
 void detail::SavedBase::store(const Tensor& tensor) {
   if (!node_->recorded() || !tensor.defined()) return;
-  kept_.keep(tensor);
+  kept_.keep(tensor, node_->name());
 }
 
 Tensor detail::SavedBase::kept() const {

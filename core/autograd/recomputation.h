@@ -24,8 +24,8 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   /// The tensor of the place is no longer needed.
   void drop(int64_t place);
 
-  /// Called when a tensor is saved: assigns a place; null when no function is in its first run.
-  static std::shared_ptr<Recomputation> save(const Tensor& tensor, int64_t& place);
+  /// Called when `op` saves a tensor: assigns a place; null when no function is in its first run.
+  static std::shared_ptr<Recomputation> save(const Tensor& tensor, const char* op, int64_t& place);
   /// Ends the second run once all of its places are filled, because its further results are not used. An op may call
   /// this after filling its saved tensors and before its remaining work. Throws; run_again() catches it.
   static void end_if_complete();
@@ -39,6 +39,7 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   class Scope;
   struct Complete {};  // thrown; not derived from std::exception, which fn might catch
   struct Place {
+    const char* op;  // that saved it
     Shape shape;
     DType dtype;
   };

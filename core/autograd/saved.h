@@ -13,8 +13,8 @@ class Recomputation;
 /// A saved tensor with its version, or a place in a function that checkpoint() will run again.
 class Kept {
  public:
-  /// Saves nothing when the tensor is undefined.
-  void keep(const Tensor& tensor);
+  /// Saves nothing when the tensor is undefined. op: what saves it, a constant.
+  void keep(const Tensor& tensor, const char* op);
   bool defined() const { return tensor_.defined() || recomputation_; }
   /// Throws Error naming `op` when nothing is saved or when the tensor was modified in place since.
   Tensor get(const char* op) const;

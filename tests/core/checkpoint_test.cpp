@@ -213,6 +213,9 @@ TEST(CheckpointTest, Errors) {
       },
       "compute the same");
   expect_differs([&](const Tensor& in) { return calls++ > 0 ? tanh(in) : exp(tanh(in)); }, "compute the same");
+  // As many tensors of the same shape, of another op.
+  expect_differs([&](const Tensor& in) { return calls++ > 0 ? exp(in) : square(in); },
+                 "exp saved float32 [4, 4] on cpu where in the first run of fn square saved float32 [4, 4]");
   Generator random = fresh_generator(7);
   const auto drawing = [&](const Tensor& in) {
     if (calls++ > 0) random.next();
