@@ -32,8 +32,9 @@ Tensor& Tensor::tanh_() { return in_place("tanh_", *this, kernels::Tanh{}); }
 Tensor& Tensor::relu_() { return in_place("relu_", *this, kernels::Relu{}); }
 Tensor& Tensor::leaky_relu_(double slope) { return in_place("leaky_relu_", *this, kernels::LeakyRelu{slope}); }
 Tensor& Tensor::pow_(double exponent) {
-  const bool whole = exponent >= 0 && exponent <= 0x1p62 && exponent == std::floor(exponent);
+  const bool whole = std::abs(exponent) <= 0x1p62 && exponent == std::floor(exponent);
   if (is_floating(dtype()) || !whole) return in_place("pow_", *this, kernels::PowScalar{exponent});
+  TERN_CHECK(exponent >= 0, "pow_: a power ", exponent, " of integers is a fraction; convert them with to(float32)");
   return pow_(full({}, exponent, {DType::kInt64, device()}));
 }
 Tensor& Tensor::clamp_(double low, double high) {

@@ -173,7 +173,8 @@ Tensor div(const Tensor& a, double b) {
 }
 Tensor pow(const Tensor& x, double exponent) {
   const Tensor scalar = is_floating(x.dtype()) ? Tensor() : scalar_beside(x, exponent);
-  if (!scalar.defined() || is_floating(scalar.dtype()) || exponent < 0) return pointwise(op::PowScalar{exponent}, x);
+  if (!scalar.defined() || is_floating(scalar.dtype())) return pointwise(op::PowScalar{exponent}, x);
+  TERN_CHECK(exponent >= 0, "pow: a power ", exponent, " of integers is a fraction; convert them with to(float32)");
   return pow(x, scalar);
 }
 Tensor remainder(const Tensor& a, double b) {

@@ -25,7 +25,8 @@ Tensor sqrt(const Tensor& x);
 Tensor rsqrt(const Tensor& x);
 Tensor square(const Tensor& x);
 Tensor reciprocal(const Tensor& x);
-/// Integers give integers for a whole exponent that is not negative, else float32.
+/// Integers to a whole power, which must not be negative (Error), stay integers and wrap around; to others they give
+/// float32.
 Tensor pow(const Tensor& x, double exponent);
 Tensor erf(const Tensor& x);
 Tensor erfinv(const Tensor& x);

@@ -65,6 +65,7 @@ inline void pointwise_calls(const AddCall& op) {
   op("isclose", [](Inputs& in) { return isclose(in.any(), in.any(), 0.1, 0.1, in.one_in(2)); });
   op("clamp between tensors", [](Inputs& in) { return clamp(in.any(), in.like_or_none({6}), in.any()); });
   op("lt", [](Inputs& in) { return lt(in.any(), in.any()); });
+  op("pow by a number", [](Inputs& in) { return pow(in.any(), in.one_in(2) ? 3 : 2.5); });
   op("remainder", [](Inputs& in) { return remainder(in.any(), in.any()); });
   op("floor_divide", [](Inputs& in) { return floor_divide(in.any(), in.any()); });
   op("prelu", [](Inputs& in) { return prelu(in.like({4, 6}), in.like({6})); });
