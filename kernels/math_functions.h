@@ -1,10 +1,11 @@
 #pragma once
 // The functions of float and double that pointwise ops and kernels use. Those of float are branch-free, so that loops
-// over them vectorise at every CPU level, except sin, cos, tan, pow and fmod, which are the C library's, as are all
-// functions of double. The polynomials are minimax fits (Remez exchange in 40 digits on the reduced range, weighted for
-// relative error). Largest errors against double over every 97th of all 2^32 floats, with and without fused
-// multiply-add, in units in the last place: exp 1.01, expm1 1.6, log 0.9, log1p 2.5, tanh 2.6, erf 1.4. Of the others
-// tests/kernels/math_test.cpp has bounds. Infinities, NaN, overflow, subnormals and signed zeros are correct.
+// over them vectorise at every CPU level, except sin, cos, tan and fmod, which are the C library's (math_near.h has
+// others; before AVX2 pow too), as are all functions of double. The polynomials are minimax fits (Remez exchange in 40
+// digits on the reduced range, weighted for relative error). Largest errors against double over every 97th of all 2^32
+// floats, with and without fused multiply-add, in units in the last place: exp 1.01, expm1 1.6, log 0.9, log1p 2.5,
+// tanh 2.6, erf 1.4. Of the others tests/kernels/math_test.cpp has bounds. Infinities, NaN, overflow, subnormals and
+// signed zeros are correct.
 
 #include <bit>
 #include <cmath>
@@ -32,7 +33,6 @@ TERN_HD inline float sin(float x) { return std::sin(x); }
 TERN_HD inline double sin(double x) { return std::sin(x); }
 TERN_HD inline float cos(float x) { return std::cos(x); }
 TERN_HD inline double cos(double x) { return std::cos(x); }
-TERN_HD inline float pow(float x, float y) { return std::pow(x, y); }
 TERN_HD inline double pow(double x, double y) { return std::pow(x, y); }
 TERN_HD inline double exp(double x) { return std::exp(x); }
 TERN_HD inline double expm1(double x) { return std::expm1(x); }
@@ -105,6 +105,7 @@ TERN_HD inline float asin(float x) { return ::asinf(x); }
 TERN_HD inline float acos(float x) { return ::acosf(x); }
 TERN_HD inline float atan(float x) { return ::atanf(x); }
 TERN_HD inline float atan2(float y, float x) { return ::atan2f(y, x); }
+TERN_HD inline float pow(float x, float y) { return ::powf(x, y); }
 #else
 namespace detail {
 
@@ -406,6 +407,60 @@ TERN_HD inline float atan2(float y, float x) {
   const float angle = select(left, 2.0f * detail::kHalfPi - (octant - 2.0f * detail::kHalfPiLow), octant);
   return select(isnan(x) | isnan(y), x + y, detail::copy_sign(angle, y));
 }
+
+#ifdef __AVX2__
+namespace detail {
+
+/// log2(x) of a positive normal number, relative error 2^-37; of others meaningless.
+TERN_HD inline double log2_of_normal(double x) {
+  constexpr uint64_t kMantissa = (uint64_t{1} << 52) - 1, kOne = uint64_t{1023} << 52, kInteger = uint64_t{1075} << 52;
+  const uint64_t bits = std::bit_cast<uint64_t>(x);
+  const double mantissa = std::bit_cast<double>((bits & kMantissa) | kOne);  // [1, 2)
+  const bool high = mantissa > 1.4142135623730951;
+  // An integer below 2^52 with the exponent of 2^52 is 2^52 + that integer.
+  const double exponent = std::bit_cast<double>((bits >> 52) | kInteger) - (0x1p52 + 1023) + (high ? 1.0 : 0.0);
+  const double m = high ? 0.5 * mantissa : mantissa, s = (m - 1.0) / (m + 1.0), square = s * s;
+  double p = 0x1.5ce7cdf1a8edfp-2;  // 2 atanh(s) / ln 2
+  p = p * square + 0x1.a58d8fbb3c3fap-2;
+  p = p * square + 0x1.27777fda7358ep-1;
+  p = p * square + 0x1.ec709d12e1438p-1;
+  p = p * square + 0x1.71547652bede5p+1;
+  return exponent + s * p;
+}
+/// 2^x for |x| < 1000, relative error 2^-34.
+TERN_HD inline double exp2_of_small(double x) {
+  constexpr double kShift = 0x1.8p52;
+  const double shifted = x + kShift, f = x - (shifted - kShift);
+  double p = 0x1.fde60320d9929p-17;
+  p = p * f + 0x1.445c83f34089ap-13;
+  p = p * f + 0x1.5d8a85fa8f6edp-10;
+  p = p * f + 0x1.3b29f39d67fa7p-7;
+  p = p * f + 0x1.c6b08ac06f911p-5;
+  p = p * f + 0x1.ebfbe0778704ep-3;
+  p = p * f + 0x1.62e42ff0e1907p-1;
+  return (p * f + 1.0) * std::bit_cast<double>((std::bit_cast<uint64_t>(shifted) + 1023) << 52);
+}
+
+}  // namespace detail
+
+/// 2^(y log2 |x|) in double, with C's special cases.
+TERN_HD inline float pow(float x, float y) {
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  const double base = x, e = y, magnitude = abs(base);
+  const double log_of_finite = magnitude > 0 ? detail::log2_of_normal(magnitude) : -kInfinity;
+  const double product = e * (magnitude < kInfinity ? log_of_finite : magnitude);  // magnitude: infinity or NaN
+  const double low = product > 129.0 ? 129.0 : product, bounded = low < -151.0 ? -151.0 : low;
+  const bool is_one = (e == 0) | (base == 1) | ((magnitude == 1) & (abs(e) == kInfinity));
+  const double power = is_one ? 1.0 : detail::exp2_of_small(bounded);
+  const double half = 0.5 * e;
+  const bool is_whole = std::trunc(e) == e, is_odd = is_whole & (std::trunc(half) != half);
+  const bool is_negative = std::bit_cast<uint64_t>(base) >> 63 != 0;
+  const double result = is_negative & is_odd ? -power : power;
+  return static_cast<float>((base < 0) & (base > -kInfinity) & !is_whole ? kInfinity - kInfinity : result);
+}
+#else  // with two doubles at a time the C library is faster
+TERN_HD inline float pow(float x, float y) { return std::pow(x, y); }
+#endif
 #endif
 
 /// The float approximation, refined by Halley's method; near 1 from erfc, which keeps the digits.

@@ -1,7 +1,8 @@
 #pragma once
-// Element-wise ops of two and three inputs. pointwise_ops.h documents the members and lists all ops.
+// Element-wise ops of two inputs. pointwise_ops.h documents the members and lists all ops.
 
 #include "tern/kernels/math.h"
+#include "tern/kernels/math_near.h"
 #include "tern/kernels/pointwise.h"
 
 namespace tern::kernels {
@@ -139,6 +140,7 @@ struct Pow {
 struct Remainder {
   static constexpr const char* name = "remainder";
   static constexpr Saves saves = Saves::kInputs;
+  static bool is_near(float a, float b) { return math::is_near_quotient(a, b); }
   static constexpr bool integral = true;
   static constexpr uint32_t needs[] = {0, 0b11};
   template <class F>
@@ -160,6 +162,7 @@ struct Remainder {
 struct Fmod {
   static constexpr const char* name = "fmod";
   static constexpr Saves saves = Saves::kInputs;
+  static bool is_near(float a, float b) { return math::is_near_quotient(a, b); }
   static constexpr bool integral = true;
   static constexpr uint32_t needs[] = {0, 0b11};
   template <class F>
@@ -180,6 +183,7 @@ struct Fmod {
 /// Python. Where b is 0: a / b, of integers 0.
 struct FloorDivide {
   static constexpr const char* name = "floor_divide";
+  static bool is_near(float a, float b) { return math::is_near_quotient(a, b); }
   static constexpr Saves saves = Saves::kNone;
   static constexpr bool integral = true;
   template <class F>
@@ -412,73 +416,6 @@ struct LogicalXor {
   template <class F>
   TERN_HD bool forward(F a, F b) const {
     return (a != F(0)) != (b != F(0));
-  }
-};
-
-/// condition ? a : b; the condition has no gradient.
-struct Where {
-  static constexpr const char* name = "where";
-  static constexpr Saves saves = Saves::kInputs;
-  static constexpr bool integral = true, masks = true;
-  static constexpr uint32_t needs[] = {0, 0b001, 0b001};
-  template <class F>
-  TERN_HD F forward(F condition, F a, F b) const {
-    return math::select(condition != F(0), a, b);
-  }
-  template <class F>
-  TERN_HD F derivative1(F condition, F, F) const {
-    return math::select(condition != F(0), F(1), F(0));
-  }
-  template <class F>
-  TERN_HD F derivative2(F condition, F, F) const {
-    return math::select(condition != F(0), F(0), F(1));
-  }
-};
-
-/// a + weight (b - a).
-struct Lerp {
-  static constexpr const char* name = "lerp";
-  static constexpr Saves saves = Saves::kInputs;
-  static constexpr uint32_t needs[] = {0b100, 0b100, 0b011};
-  template <class F>
-  TERN_HD F forward(F a, F b, F weight) const {
-    return a + weight * (b - a);
-  }
-  template <class F>
-  TERN_HD F derivative0(F, F, F weight) const {
-    return F(1) - weight;
-  }
-  template <class F>
-  TERN_HD F derivative1(F, F, F weight) const {
-    return weight;
-  }
-  template <class F>
-  TERN_HD F derivative2(F a, F b, F) const {
-    return b - a;
-  }
-};
-
-/// a + value b c.
-struct Addcmul {
-  static constexpr const char* name = "addcmul";
-  static constexpr Saves saves = Saves::kInputs;
-  static constexpr uint32_t needs[] = {0, 0b100, 0b010};
-  double value = 1;
-  template <class F>
-  TERN_HD F forward(F a, F b, F c) const {
-    return a + F(value) * b * c;
-  }
-  template <class F>
-  TERN_HD F derivative0(F, F, F) const {
-    return F(1);
-  }
-  template <class F>
-  TERN_HD F derivative1(F, F, F c) const {
-    return F(value) * c;
-  }
-  template <class F>
-  TERN_HD F derivative2(F, F b, F) const {
-    return F(value) * b;
   }
 };
 

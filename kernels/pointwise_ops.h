@@ -15,6 +15,7 @@
 
 #include "tern/kernels/pointwise_activation.h"
 #include "tern/kernels/pointwise_binary.h"
+#include "tern/kernels/pointwise_ternary.h"
 #include "tern/kernels/pointwise_trigonometric.h"
 #include "tern/kernels/pointwise_unary.h"
 #include "tern/kernels/type_list.h"
@@ -22,12 +23,12 @@
 namespace tern::kernels {
 
 using BuiltinOps =
-    TypeList<Neg, Abs, Exp, Expm1, Exp2, Log, Log1p, Log2, Log10, Sqrt, Rsqrt, Square, Reciprocal, Erf, Erfinv, Sign,
-             Floor, Ceil, Trunc, Round, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Sigmoid,
-             Relu, LeakyRelu, Gelu, GeluTanh, Silu, Softplus, LogSigmoid, Elu, Selu, Mish, HardSigmoid, HardSwish,
-             Softsign, Softshrink, Hardshrink, PowScalar, AddScalar, MulScalar, Clamp, Hardtanh, LogicalNot, IsNan,
-             IsFinite, Add, Sub, Mul, Div, Maximum, Minimum, Pow, Remainder, Fmod, FloorDivide, Atan2, LogAddExp,
-             Swiglu, Hypot, Copysign, PRelu, Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual, LogicalAnd,
-             LogicalOr, LogicalXor, Where, Lerp, Addcmul>;
+    TypeList<Neg, Abs, Exp, Expm1, Exp2, Log, Log1p, Log2, Log10, Sqrt, Rsqrt, Square, Cube, Reciprocal, Erf, Erfinv,
+             Sign, Floor, Ceil, Trunc, Round, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh,
+             Sigmoid, Relu, LeakyRelu, Gelu, GeluTanh, Silu, Softplus, LogSigmoid, Elu, Selu, Mish, HardSigmoid,
+             HardSwish, Softsign, Softshrink, Hardshrink, NanToNum, PowScalar, AddScalar, MulScalar, Clamp, Hardtanh,
+             LogicalNot, IsNan, IsFinite, Add, Sub, Mul, Div, Maximum, Minimum, Pow, Remainder, Fmod, FloorDivide,
+             Atan2, LogAddExp, Swiglu, Hypot, Copysign, PRelu, Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual,
+             LogicalAnd, LogicalOr, LogicalXor, Where, Lerp, Addcmul, Addcdiv>;
 
 }  // namespace tern::kernels

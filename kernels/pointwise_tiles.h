@@ -2,8 +2,10 @@
 // From an op struct to its loops: traits, the tile functions of every pass, and PointwiseCall. Header-only, so that an
 // op defined outside the project gets the same loops, compiled in its own translation unit.
 
+#include <algorithm>
 #include <utility>
 
+#include "tern/kernels/math_near.h"
 #include "tern/kernels/pointwise_ops.h"
 
 namespace tern::kernels {
@@ -148,10 +150,8 @@ TERN_HD F to_element(Result result) {
     return static_cast<F>(result);
 }
 
-template <class Op, class F>
-void forward_tile(const void* raw, const F* const* in, F* out, int64_t n) {
-  const Op op = *static_cast<const Op*>(raw);
-  using S = Scalar<F>;
+template <class Op, class S, class F>
+void forward_loop(const Op& op, const F* const* in, F* out, int64_t n) {
   const F* const a = in[0];
   if constexpr (arity_of<Op>() == 1) {
 #pragma GCC ivdep
@@ -168,6 +168,48 @@ void forward_tile(const void* raw, const F* const* in, F* out, int64_t n) {
   }
 }
 
+/// near(in, out, n) for all elements, then ordinary(element of each input) for those that are not near. `is_near` has
+/// the same arguments as `ordinary`. The result of an element depends on that element alone.
+template <size_t... I, class IsNear, class NearLoop, class Ordinary>
+void near_tile(const float* const* in, float* out, int64_t n, std::index_sequence<I...>, IsNear is_near, NearLoop near,
+               Ordinary ordinary) {
+  constexpr int64_t kPart = 256;
+  for (int64_t begin = 0; begin < n; begin += kPart) {
+    const int64_t count = n - begin < kPart ? n - begin : kPart;
+    const float* const part[] = {in[I] + begin...};
+    int32_t far = 0;
+    for (int64_t i = 0; i < count; ++i) far |= is_near(part[I][i]...) ? 0 : 1;
+    if (far == 0) {
+      near(part, out + begin, count);
+      continue;
+    }
+    float inputs[sizeof...(I)][kPart];  // the output may be an input
+    (std::copy_n(part[I], count, inputs[I]), ...);
+    near(part, out + begin, count);
+    for (int64_t i = 0; i < count; ++i)
+      if (!is_near(inputs[I][i]...)) out[begin + i] = ordinary(inputs[I][i]...);
+  }
+}
+
+/// True when the op has faster functions of math::Near: is_near(inputs...) says for which inputs.
+template <class Op, class F>
+constexpr bool has_near_loop() {
+  return std::is_same_v<F, float> && requires { &Op::is_near; };
+}
+
+template <class Op, class F>
+void forward_tile(const void* raw, const F* const* in, F* out, int64_t n) {
+  const Op op = *static_cast<const Op*>(raw);
+  if constexpr (has_near_loop<Op, F>()) {
+    near_tile(
+        in, out, n, std::make_index_sequence<arity_of<Op>()>(), [](auto... x) { return Op::is_near(x...); },
+        [&](const float* const* part, float* y, int64_t m) { forward_loop<Op, math::Near>(op, part, y, m); },
+        [&](auto... x) { return op.forward(x...); });
+  } else {
+    forward_loop<Op, Scalar<F>>(op, in, out, n);
+  }
+}
+
 /// dy * derivative; for an op that masks, 0 where the derivative is 0, whatever dy is. The mask is one of bits: a
 /// selection would become a branch around the load of dy, which SSE cannot vectorise.
 template <bool kMasks, class F>
@@ -181,17 +223,25 @@ TERN_HD F chain(F dy, F derivative) {
   }
 }
 
-template <class Op, int kInput, class F, size_t... I>
-void backward_loop(const void* raw, const F* const* in, F* out, int64_t n, std::index_sequence<I...>) {
-  const Op op = *static_cast<const Op*>(raw);
+template <class Op, int kInput, class S, class F, size_t... I>
+void backward_loop(const Op& op, const F* const* in, F* out, int64_t n, std::index_sequence<I...>) {
   constexpr uint32_t kNeeds = needed_saves<Op>(kInput);
   const F* const dy = in[0];
-  const F* const saved[] = {in[I + 1]..., nullptr};
+  [[maybe_unused]] const F* const saved[] = {in[I + 1]..., nullptr};
 #pragma GCC ivdep
   for (int64_t i = 0; i < n; ++i) {
-    const F slope = derivative_by<F, kInput>(op, (kNeeds >> I & 1 ? saved[I][i] : F(0))...);
-    out[i] = chain<masks_gradient<Op>()>(dy[i], slope);
+    const S slope = derivative_by<S, kInput>(op, S(kNeeds >> I & 1 ? saved[I][i] : F(0))...);
+    out[i] = chain<masks_gradient<Op>()>(dy[i], static_cast<F>(slope));
   }
+}
+
+/// True when the derivative of a unary op that saves its input has functions of math::Near too.
+template <class Op>
+constexpr bool has_near_derivative() {
+  if constexpr (requires { Op::near_derivative; })
+    return Op::near_derivative;
+  else
+    return false;
 }
 
 template <class Op, int kInput, size_t kSaved, class F, size_t... I>
@@ -210,8 +260,19 @@ void second_loop(const void* raw, const F* const* in, F* out, int64_t n, std::in
 }
 
 template <class Op, int kInput, class F>
-void backward_tile(const void* op, const F* const* in, F* out, int64_t n) {
-  backward_loop<Op, kInput>(op, in, out, n, std::make_index_sequence<saved_count<Op>()>());
+void backward_tile(const void* raw, const F* const* in, F* out, int64_t n) {
+  const Op op = *static_cast<const Op*>(raw);
+  if constexpr (has_near_loop<Op, F>() && has_near_derivative<Op>()) {
+    const auto saved = std::make_index_sequence<1>();
+    near_tile(
+        in, out, n, std::make_index_sequence<2>(), [](float, float x) { return Op::is_near(x); },
+        [&](const float* const* part, float* dx, int64_t m) {
+          backward_loop<Op, kInput, math::Near>(op, part, dx, m, saved);
+        },
+        [&](float dy, float x) { return chain<masks_gradient<Op>()>(dy, op.derivative(x)); });
+  } else {
+    backward_loop<Op, kInput, F>(op, in, out, n, std::make_index_sequence<saved_count<Op>()>());
+  }
 }
 template <class Op, int kInput, size_t kSaved, class F>
 void second_tile(const void* op, const F* const* in, F* out, int64_t n) {

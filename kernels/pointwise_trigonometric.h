@@ -3,6 +3,7 @@
 // ops.
 
 #include "tern/kernels/math.h"
+#include "tern/kernels/math_near.h"
 #include "tern/kernels/pointwise.h"
 
 namespace tern::kernels {
@@ -10,6 +11,8 @@ namespace tern::kernels {
 struct Sin {
   static constexpr const char* name = "sin";
   static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool near_derivative = true;
+  static bool is_near(float x) { return math::is_near_angle(x); }
   template <class F>
   TERN_HD F forward(F x) const {
     return math::sin(x);
@@ -23,6 +26,8 @@ struct Sin {
 struct Cos {
   static constexpr const char* name = "cos";
   static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool near_derivative = true;
+  static bool is_near(float x) { return math::is_near_angle(x); }
   template <class F>
   TERN_HD F forward(F x) const {
     return math::cos(x);
@@ -36,6 +41,7 @@ struct Cos {
 struct Tan {
   static constexpr const char* name = "tan";
   static constexpr Saves saves = Saves::kOutput;
+  static bool is_near(float x) { return math::is_near_angle(x); }
   template <class F>
   TERN_HD F forward(F x) const {
     return math::tan(x);

@@ -127,6 +127,19 @@ struct Square {
   }
 };
 
+struct Cube {
+  static constexpr const char* name = "cube";
+  static constexpr Saves saves = Saves::kInputs;
+  template <class F>
+  TERN_HD F forward(F x) const {
+    return x * x * x;
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return F(3) * x * x;
+  }
+};
+
 struct Reciprocal {
   static constexpr const char* name = "reciprocal";
   static constexpr Saves saves = Saves::kOutput;
@@ -278,6 +291,23 @@ struct Floor {
   template <class F>
   TERN_HD F derivative() const {
     return F(0);
+  }
+};
+
+/// NaN and infinities replaced; the derivative there is 0.
+struct NanToNum {
+  static constexpr const char* name = "nan_to_num";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr bool masks = true;
+  double nan = 0, positive = 0, negative = 0;  // replacements of NaN and of the infinities
+  template <class F>
+  TERN_HD F forward(F x) const {
+    const F infinite = math::select(x > F(0), F(positive), math::select(x < F(0), F(negative), F(nan)));
+    return math::select(math::isfinite(x), x, infinite);
+  }
+  template <class F>
+  TERN_HD F derivative(F x) const {
+    return math::select(math::isfinite(x), F(1), F(0));
   }
 };
 

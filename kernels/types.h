@@ -36,8 +36,8 @@ struct BFloat16 {
     asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(bits) : "f"(value));
 #else
     const uint32_t u = std::bit_cast<uint32_t>(value);
-    const uint32_t rounded = (u + 0x7fffu + ((u >> 16) & 1u)) >> 16;
-    bits = static_cast<uint16_t>((u & 0x7fffffffu) > 0x7f800000u ? (u >> 16) | 0x40u : rounded);
+    const uint32_t rounded = u + 0x7fffu + ((u >> 16) & 1u);
+    bits = static_cast<uint16_t>((value != value ? u | 0x400000u : rounded) >> 16);  // a NaN becomes quiet
 #endif
   }
   TERN_HD explicit operator float() const { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }

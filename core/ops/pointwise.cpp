@@ -172,6 +172,14 @@ Tensor div(const Tensor& a, double b) {
   return without_scalar_width(div(is_floating(a.dtype()) ? a : a.to(float32), scalar_beside(a, b)), a.dtype());
 }
 Tensor pow(const Tensor& x, double exponent) {
+  if (is_floating(x.dtype())) {
+    if (exponent == 2) return square(x);
+    if (exponent == 3) return pointwise(op::Cube{}, x);
+    if (exponent == 0.5) return sqrt(x);
+    if (exponent == -0.5) return rsqrt(x);
+    if (exponent == -1) return reciprocal(x);
+    return pointwise(op::PowScalar{exponent}, x);
+  }
   const Tensor scalar = is_floating(x.dtype()) ? Tensor() : scalar_beside(x, exponent);
   if (!scalar.defined() || is_floating(scalar.dtype())) return pointwise(op::PowScalar{exponent}, x);
   TERN_CHECK(exponent >= 0, "pow: a power ", exponent, " of integers is a fraction; convert them with to(float32)");
@@ -234,8 +242,7 @@ Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
 Tensor nan_to_num(const Tensor& x, double nan, std::optional<double> posinf, std::optional<double> neginf) {
   if (!is_floating(x.dtype())) return x;
   const double most = largest_finite(x.dtype());
-  const Tensor y = where(isnan(x), nan, where(eq(x, INFINITY), posinf.value_or(most), x));
-  return where(eq(x, -INFINITY), neginf.value_or(-most), y);
+  return pointwise(op::NanToNum{nan, posinf.value_or(most), neginf.value_or(-most)}, x);
 }
 Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high) {
   TERN_CHECK(low.defined() || high.defined(), "clamp: at least one bound must be defined");
@@ -247,7 +254,7 @@ Tensor addcmul(const Tensor& x, const Tensor& a, const Tensor& b, double value) 
   return add(x, mul(mul(a, b), value));
 }
 Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value) {
-  return add(x, value == 1 ? div(a, b) : mul(div(a, b), value));
+  return pointwise(op::Addcdiv{value}, x, a, b);
 }
 
 Tensor isclose(const Tensor& a, const Tensor& b, double rtol, double atol, bool equal_nan) {

@@ -25,6 +25,7 @@ Tensor sqrt(const Tensor& x);
 Tensor rsqrt(const Tensor& x);
 Tensor square(const Tensor& x);
 Tensor reciprocal(const Tensor& x);
+/// With exponents 2, 3, 0.5, -0.5 and -1 the same as square, a product, sqrt, rsqrt and reciprocal, as in PyTorch.
 /// Integers to a whole power, which must not be negative (Error), stay integers and wrap around; to others they give
 /// float32.
 Tensor pow(const Tensor& x, double exponent);

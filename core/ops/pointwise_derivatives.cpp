@@ -25,6 +25,8 @@ Tensor dy_by(const kernels::Log10&, const Tensor& dy, const Tensor& x) { return 
 Tensor dy_by(const kernels::Sqrt&, const Tensor& dy, const Tensor& y) { return dy * 0.5 / y; }
 Tensor dy_by(const kernels::Rsqrt&, const Tensor& dy, const Tensor& y) { return dy * -0.5 * (y * square(y)); }
 Tensor dy_by(const kernels::Square&, const Tensor& dy, const Tensor& x) { return dy * (x * 2.0); }
+Tensor dy_by(const kernels::Cube&, const Tensor& dy, const Tensor& x) { return dy * (square(x) * 3.0); }
+Tensor dy_by(const kernels::NanToNum&, const Tensor& dy, const Tensor& x) { return where(isfinite(x), dy, 0.0); }
 Tensor dy_by(const kernels::Reciprocal&, const Tensor& dy, const Tensor& y) { return -(dy * square(y)); }
 Tensor dy_by(const kernels::Erf&, const Tensor& dy, const Tensor& x) {
   return dy * (2 * std::numbers::inv_sqrtpi) * exp(-square(x));
@@ -139,6 +141,9 @@ Tensor dy_by(const kernels::Atan2&, int input, const Tensor& dy, Values v) {
 Tensor dy_by(const kernels::LogAddExp&, int input, const Tensor& dy, Values v) {
   return dy * sigmoid(v[input] - v[1 - input]);
 }
+Tensor dy_by(const kernels::Swiglu&, int input, const Tensor& dy, Values v) {
+  return input == 0 ? dy_by(kernels::Silu(), dy * v[1], v[0]) : dy * silu(v[0]);
+}
 Tensor dy_by(const kernels::Hypot&, int input, const Tensor& dy, Values v) {
   return dy * (v[input] / hypot(v[0], v[1]));
 }
@@ -153,6 +158,9 @@ Tensor dy_by(const kernels::Lerp&, int input, const Tensor& dy, Values v) {
 }
 Tensor dy_by(const kernels::Addcmul& op, int input, const Tensor& dy, Values v) {
   return input == 0 ? dy : dy * v[3 - input] * op.value;
+}
+Tensor dy_by(const kernels::Addcdiv& op, int input, const Tensor& dy, Values v) {
+  return input == 0 ? dy : input == 1 ? dy * op.value / v[2] : -(dy * op.value * (v[1] / v[2] / v[2]));
 }
 
 template <class Op>

@@ -79,6 +79,9 @@ TEST(Math, FloatFunctionsOverTheWholeRange) {
   check_accuracy<Asin>(2.5, [](double x) { return std::asin(x); });
   check_accuracy<Acos>(1.3, [](double x) { return std::acos(x); });
   check_accuracy<Atan>(1.8, [](double x) { return std::atan(x); });
+  check_accuracy<Sin>(1.6, [](double x) { return std::sin(x); });
+  check_accuracy<Cos>(1.6, [](double x) { return std::cos(x); });
+  check_accuracy<Tan>(3.4, [](double x) { return std::tan(x); });
   check_accuracy<Round>(0, [](double x) { return std::nearbyint(x); });
   check_accuracy<Trunc>(0, [](double x) { return std::trunc(x); });
   check_accuracy<Ceil>(0, [](double x) { return std::ceil(x); });
@@ -101,6 +104,92 @@ TEST(Math, PowersOfTwoAreExact) {
     EXPECT_EQ(math::exp2(static_cast<float>(i)), power);
     EXPECT_EQ(math::log2(power), static_cast<float>(i));
   }
+}
+
+/// Floats beside multiples of pi / 2, where the reduced angle loses all leading digits, up to the last near one.
+TEST(Math, AnglesBesideQuarterTurns) {
+  std::vector<float> x;
+  for (int n = -8200; n <= 8200; n += 1 + n % 3) {
+    const auto turn = static_cast<float>(n * 1.5707963267948966);
+    for (const float v : {turn, std::nextafter(turn, 1e9f), std::nextafter(turn, -1e9f)}) x.push_back(v);
+  }
+  const auto check = [&]<class Op>(const Op& op, double allowed, double (*exact)(double)) {
+    std::vector<float> y = x;  // in place
+    const View view = make_view(y.data(), static_cast<int64_t>(y.size()));
+    const ConstView in = view;
+    pointwise({}, make_call(op, {}, float32), &in, 1, view);
+    for (size_t i = 0; i < x.size(); ++i)
+      ASSERT_LE(error_in_ulp(y[i], exact(x[i])), allowed) << Op::name << " " << x[i];
+  };
+  for_each_level([&] {
+    check(Sin(), 1.6, [](double v) { return std::sin(v); });
+    check(Cos(), 1.6, [](double v) { return std::cos(v); });
+    check(Tan(), 3.4, [](double v) { return std::tan(v); });
+  });
+}
+
+/// Near and far elements beside each other in one tile: every result is that of the element alone, forward and
+/// backward.
+TEST(Math, FarAnglesDoNotChangeTheirNeighbours) {
+  std::mt19937_64 random = fresh_random();
+  std::vector<float> x(1021), dy(x.size()), y(x.size()), dx(x.size());
+  for (size_t i = 0; i < x.size(); ++i) {
+    x[i] =
+        std::ldexp(static_cast<float>(random() % 20001) / 1e4f - 1, i % 97 ? 3 : 10 + static_cast<int>(random() % 100));
+    dy[i] = 1 + static_cast<float>(random() % 8);
+  }
+  for_each_level([&] {
+    const auto n = static_cast<int64_t>(x.size());
+    const ConstView in[] = {make_view(dy.data(), n), make_view(x.data(), n)};
+    pointwise({}, make_call(Sin(), {}, float32), in + 1, 1, make_view(y.data(), n));
+    pointwise({}, make_call(Sin(), {PointwisePass::kBackward}, float32), in, 2, make_view(dx.data(), n));
+    for (size_t i = 0; i < x.size(); ++i) {
+      float alone = 0;
+      const ConstView one = make_view(x.data() + i, 1);
+      pointwise({}, make_call(Sin(), {}, float32), &one, 1, make_view(&alone, 1));
+      ASSERT_EQ(y[i], alone) << x[i];
+      ASSERT_LE(error_in_ulp(y[i], std::sin(static_cast<double>(x[i]))), 1.6) << x[i];
+      ASSERT_LE(error_in_ulp(dx[i], dy[i] * std::cos(static_cast<double>(x[i]))), 2.2) << x[i];
+    }
+  });
+}
+
+/// Pairs of special values, of random bits, and of numbers whose results are ordinary.
+TEST(Math, PowersAndRemainders) {
+  const std::vector<float> special = {0.0f,  -0.0f,    1.0f,      -1.0f,       2.0f,    -2.0f,     3.0f,
+                                      -3.0f, 0.5f,     -0.5f,     1e-40f,      -1e-40f, 3e38f,     -3e38f,
+                                      NAN,   INFINITY, -INFINITY, 16777215.0f, 1.5f,    0x1p-149f, 0x1p30f};
+  std::vector<float> a, b;
+  for (const float x : special)
+    for (const float y : special) a.push_back(x), b.push_back(y);
+  std::mt19937_64 random = fresh_random();
+  const auto bits = [&] { return std::bit_cast<float>(static_cast<uint32_t>(random())); };
+  for (int i = 0; i < 100'000; ++i) {
+    const float x =
+        i % 3 ? std::ldexp(static_cast<float>(random() % 100'000) / 5e3f, static_cast<int>(random() % 40) - 20)
+              : bits();
+    a.push_back(x);
+    b.push_back(i % 3 == 0   ? bits()
+                : i % 3 == 1 ? static_cast<float>(static_cast<int>(random() % 4001) - 2000) / 64
+                             : std::ldexp(x, -static_cast<int>(random() % 32)) * static_cast<float>(random() % 1000));
+  }
+  const auto check = [&]<class Op>(const Op& op, double allowed, double (*exact)(double, double)) {
+    const auto n = static_cast<int64_t>(a.size());
+    std::vector<float> y(a.size());
+    const ConstView in[] = {make_view(a.data(), n), make_view(b.data(), n)};
+    pointwise({}, make_call(op, {}, float32), in, 2, make_view(y.data(), n));
+    for (size_t i = 0; i < a.size(); ++i)
+      ASSERT_LE(error_in_ulp(y[i], exact(a[i], b[i])), allowed) << Op::name << " " << a[i] << " " << b[i];
+  };
+  for_each_level([&] {
+    check(Pow(), 1.0, [](double x, double y) { return std::pow(x, y); });
+    check(Fmod(), 0.0, [](double x, double y) { return std::fmod(x, y); });
+    check(Remainder(), 0.0, [](double x, double y) {
+      const double rest = std::fmod(x, y);
+      if (rest == 0 || (rest < 0) == (y < 0)) return rest;
+      return static_cast<double>(static_cast<float>(rest) + static_cast<float>(y));
+    });
+  });
 }
 
 /// Every pair of special values, and random points of all sizes.

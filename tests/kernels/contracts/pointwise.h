@@ -40,6 +40,8 @@ inline const std::map<std::string, Case>& definitions() {
       {"sqrt", {[](D x, D, D) { return std::sqrt(x); }, 0.2, 4}},
       {"rsqrt", {[](D x, D, D) { return 1 / std::sqrt(x); }, 0.2, 4}},
       {"square", {[](D x, D, D) { return x * x; }}},
+      {"cube", {[](D x, D, D) { return x * x * x; }}},
+      {"nan_to_num", {[](D x, D, D) { return x; }}},
       {"reciprocal", {[](D x, D, D) { return 1 / x; }, 0.3, 3}},
       {"sigmoid", {[](D x, D, D) { return 1 / (1 + std::exp(-x)); }}},
       {"tanh", {[](D x, D, D) { return std::tanh(x); }}},
@@ -116,6 +118,7 @@ inline const std::map<std::string, Case>& definitions() {
       {"logical_xor", {[](D a, D b, D) { return truth((a != 0) != (b != 0)); }}},
       {"where", {[](D c, D a, D b) { return c != 0 ? a : b; }}},
       {"lerp", {[](D a, D b, D w) { return a * (1 - w) + b * w; }}},
+      {"addcdiv", {[](D a, D b, D c) { return a + b / c; }, 0.3, 3}},
       {"addcmul", {[](D a, D b, D c) { return a + 0.5 * b * c; }}},
   };
   return table;
