@@ -15,6 +15,7 @@
 #include "tern/optim/lr_schedules.h"
 #include "tern/optim/muon.h"
 #include "tern/optim/nadam.h"
+#include "tern/optim/named_schedules.h"
 #include "tern/optim/radam.h"
 #include "tern/optim/rmsprop.h"
 #include "tern/optim/rule_optimizer.h"

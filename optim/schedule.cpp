@@ -5,18 +5,22 @@
 #include <numbers>
 
 namespace tern::optim {
-namespace {
 
-int64_t warmup_steps(const ScheduleOptions& options) {
-  const double warmup = options.warmup;
-  TERN_CHECK(options.total_steps >= 0, "schedule: total_steps must be >= 0, got ", options.total_steps);
-  TERN_CHECK(warmup >= 0 && warmup < 1e15 && (warmup < 1 || warmup == std::floor(warmup)),
-             "schedule: warmup must be a whole number of steps or a fraction in [0, 1), got ", warmup);
-  TERN_CHECK(warmup == 0 || warmup >= 1 || options.total_steps > 0, "schedule: a warmup of ", warmup,
+int64_t detail::length_in_steps(const char* what, double value, int64_t total_steps) {
+  TERN_CHECK(total_steps >= 0, "schedule: total_steps must be >= 0, got ", total_steps);
+  TERN_CHECK(value == 0 || is_steps_or_fraction(value), "schedule: ", what,
+             " must be a whole number of steps or a fraction in [0, 1), got ", value);
+  if (value == 0 || value >= 1) return static_cast<int64_t>(value);
+  TERN_CHECK(total_steps > 0, "schedule: ", what, " ", value,
              " is a fraction of total_steps, which is 0; give total_steps or a whole number of steps");
-  if (warmup >= 1) return static_cast<int64_t>(warmup);
-  return static_cast<int64_t>(std::ceil(static_cast<double>(options.total_steps) * warmup));
+  return static_cast<int64_t>(std::ceil(static_cast<double>(total_steps) * value));
 }
+
+bool is_steps_or_fraction(double value) {
+  return value > 0 && value < 1e15 && (value < 1 || value == std::floor(value));
+}
+
+namespace {
 
 void check_total(const char* name, const ScheduleOptions& options) {
   TERN_CHECK(options.total_steps >= 1, "schedule: ", name,
@@ -32,7 +36,7 @@ Schedule with_warmup(const char* name, const ScheduleOptions& options, Decay dec
              options.min_ratio);
   TERN_CHECK(options.cycles >= 0 && std::isfinite(options.cycles), "schedule: cycles must be finite and >= 0, got ",
              options.cycles);
-  const int64_t warmup = warmup_steps(options);
+  const int64_t warmup = detail::length_in_steps("warmup", options.warmup, options.total_steps);
   const auto length = static_cast<double>(std::max<int64_t>(1, options.total_steps - warmup));
   const auto factor_at = [=, total = options.total_steps, low = options.min_ratio](int64_t step) {
     if (step < warmup) return static_cast<double>(step) / static_cast<double>(warmup);
@@ -121,28 +125,6 @@ Schedule cosine_schedule(const ScheduleOptions& options) {
   return with_warmup("cosine_schedule", options, [cycles = options.cycles](double done, double) {
     return 0.5 * (1 + std::cos(std::numbers::pi * cycles * 2 * done));
   });
-}
-
-namespace {
-
-const std::pair<const char*, Schedule (*)(const ScheduleOptions&)> kSchedules[] = {
-    {"linear", linear_schedule}, {"cosine", cosine_schedule}, {"constant", constant_schedule}};
-
-}  // namespace
-
-std::vector<std::string> schedule_names() {
-  std::vector<std::string> names;
-  for (const auto& [name, make] : kSchedules) names.push_back(name);
-  return names;
-}
-
-Schedule schedule_by_name(const std::string& name, const ScheduleOptions& options) {
-  std::string known;
-  for (const auto& [of, make] : kSchedules) {
-    if (name == of) return make(options);
-    known += std::string(known.empty() ? "" : ", ") + of;
-  }
-  fail("schedule: unknown name '", name, "'; known: ", known);
 }
 
 }  // namespace tern::optim

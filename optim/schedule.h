@@ -68,8 +68,13 @@ Schedule linear_schedule(const ScheduleOptions& options);
 /// After total_steps the cosine continues: with the default half wave it rises again, to 1 after as many steps as the
 /// decay had, and so on, as in Hugging Face and PyTorch (CosineAnnealingLR).
 Schedule cosine_schedule(const ScheduleOptions& options);
-std::vector<std::string> schedule_names();
-/// The schedule of that name; throws Error that lists the names otherwise.
-Schedule schedule_by_name(const std::string& name, const ScheduleOptions& options);
+
+/// What lengths in steps are given as: a whole number >= 1 (below 1e15), or a fraction of all steps, in (0, 1).
+bool is_steps_or_fraction(double value);
+
+namespace detail {
+/// The length in steps, a fraction rounded up; 0 is 0. Throws Error, which calls it `what`, on any other value.
+int64_t length_in_steps(const char* what, double value, int64_t total_steps);
+}  // namespace detail
 
 }  // namespace tern::optim

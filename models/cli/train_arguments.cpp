@@ -92,6 +92,7 @@ void check_train_arguments(const TrainArguments& a) {
   if (!a.preset.empty()) check_word("--preset", a.preset, models::offered(models::family_named(a.model).presets));
   check(!a.kahan || a.dtype == "bf16-true",
         "--kahan requires --dtype bf16-true: it replaces fp32 master copies of bf16 weights");
+  check_schedule_arguments(a);
 }
 
 Precision parse_dtype(const std::string& text, Device device) {

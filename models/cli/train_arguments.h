@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "tern/data/samplers/split.h"
 #include "tern/models/cli/common_options.h"
@@ -11,7 +12,8 @@
 
 namespace tern::cli {
 
-inline constexpr double kMaxReal = 1e30;  // of numbers that have no other bound
+inline constexpr double kMaxReal = 1e30;               // of numbers that have no other bound
+inline constexpr Bounds kStepsOrFraction{1e-9, 1e14};  // of lengths: a whole number of steps, or a fraction of all
 
 inline constexpr const char* kSplitForm =
     "official, all, three parts like 80/10/10 (percent) or 0.8/0.1/0.1, or three numbers of rows";
@@ -21,6 +23,8 @@ void check_one_of_split_and_fold(const std::string& split, const std::string& fo
 
 /// --recompute: blocks per group that is recomputed, 0 for "none". Nothing when the text is of another form.
 std::optional<int64_t> parse_recompute(const std::string& text);
+/// --schedule-milestones: "100,200" or "0.5,0.75". Nothing when the text is of another form.
+std::optional<std::vector<double>> parse_milestones(const std::string& text);
 /// --checkpoint-every: steps, seconds, of which one is 0: "100" (steps), "30s", "5m", "2h". Nothing when the text is of
 /// another form.
 std::optional<std::pair<int64_t, double>> parse_checkpoint_every(const std::string& text);
@@ -86,7 +90,37 @@ struct TrainArguments : ModelOptions {
   std::string schedule =
       option(&Self::schedule, "linear", "--schedule", "of the learning rate:", Words{optim::schedule_names()});
   double warmup =
-      option(&Self::warmup, 0.1, "--warmup", "steps (1 or more) or a fraction of all steps", Bounds{0, 1e15});
+      option(&Self::warmup, 0.1, "--warmup", "steps (1 or more) or a fraction of all steps; not of one-cycle",
+             Bounds{0, kStepsOrFraction.maximum});
+  std::optional<double> schedule_gamma =
+      option(&Self::schedule_gamma, std::nullopt, "--schedule-gamma",
+             "step and multi-step: factor of the rate at each fall, default: 0.1; exponential: factor of each step",
+             Bounds{0, 1});
+  std::optional<double> schedule_step =
+      option(&Self::schedule_step, std::nullopt, "--schedule-step",
+             "step: from one fall of the rate to the next, in steps (1 or more) or as a fraction of all steps",
+             kStepsOrFraction);
+  std::string schedule_milestones =
+      option(&Self::schedule_milestones, "", "--schedule-milestones",
+             "multi-step: when the rate falls, in steps (1 or more) or as fractions of all steps, such as 0.5,0.75",
+             Form{"steps or fractions of all steps, such as 1000,2000 or 0.5,0.75",
+                  [](const std::string& text) { return parse_milestones(text).has_value(); }});
+  double schedule_power =
+      option(&Self::schedule_power, 1, "--schedule-power", "polynomial: its exponent", Bounds{0, kMaxReal});
+  std::optional<double> schedule_period = option(
+      &Self::schedule_period, std::nullopt, "--schedule-period",
+      "cosine-restarts: until the first restart, in steps (1 or more) or as a fraction of all steps", kStepsOrFraction);
+  int64_t schedule_period_factor =
+      option(&Self::schedule_period_factor, 1, "--schedule-period-factor",
+             "cosine-restarts: how many times as long each period is as the one before", Bounds{1, 1000});
+  double schedule_rise =
+      option(&Self::schedule_rise, 0.3, "--schedule-rise",
+             "one-cycle: the part of the steps in which the rate rises, from 1/25 of --lr to --lr", Bounds{0, 1});
+  std::optional<double> schedule_timescale =
+      option(&Self::schedule_timescale, std::nullopt, "--schedule-timescale",
+             "inverse-sqrt: in steps (1 or more) or as a fraction of all steps; default: the warmup, or 10000 steps "
+             "without one",
+             kStepsOrFraction);
   double clip = option(&Self::clip, 1, "--clip", "maximum norm of the gradients; 0: no clipping", Bounds{0, kMaxReal});
   double ema = option(&Self::ema, 0, "--ema",
                       "decay (0.999) of exponential moving averages of the weights, which are validated and "
@@ -169,6 +203,11 @@ struct TrainArguments : ModelOptions {
 
 /// What the named model reads. Throws Error when there is no such model.
 For kind_of(const TrainArguments& arguments);
+
+/// What the named schedule takes.
+optim::ScheduleParameters schedule_parameters(const TrainArguments& arguments);
+/// Throws UsageError when an option of another schedule is given, or one that the schedule needs is not.
+void check_schedule_arguments(const TrainArguments& arguments);
 
 /// Throws UsageError when options exclude each other, or are for other models than the one that is named.
 void check_train_arguments(const TrainArguments& arguments);

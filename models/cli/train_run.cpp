@@ -176,7 +176,8 @@ class TrainRun {
             .lr = a.lr.value(),
             .weight_decay = a.weight_decay,
             .schedule = a.schedule,
-            .warmup = a.warmup,
+            .warmup = a.schedule == "one-cycle" ? 0 : a.warmup,  // it has --schedule-rise instead
+            .schedule_parameters = schedule_parameters(a),
             .clip = a.clip,
             .dtype = precision_.autocast,
             .ema = a.ema,

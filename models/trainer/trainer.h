@@ -50,7 +50,8 @@ struct TrainOptions {
   double weight_decay = 0.01;       // not of biases and norms
   std::string schedule = "linear";  // of optim::schedule_names()
   double warmup = 0;                // steps when >= 1, else a fraction of all steps
-  double clip = 1;                  // greatest gradient norm; 0: no clipping
+  optim::ScheduleParameters schedule_parameters = {};
+  double clip = 1;  // greatest gradient norm; 0: no clipping
   // bfloat16 or float16: autocast. float32: the model computes in the type of its weights. With float16, here or as
   // weights, the loss is scaled.
   DType dtype = DType::kFloat32;

@@ -29,7 +29,8 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
       options_(options),
       total_steps_(total_steps),
       scaler_({.enabled = needs_loss_scale(task.module(), options)}),
-      schedule_(optim::schedule_by_name(options.schedule, {.total_steps = total_steps, .warmup = options.warmup})),
+      schedule_(optim::schedule_by_name(options.schedule, {.total_steps = total_steps, .warmup = options.warmup},
+                                        options.schedule_parameters)),
       captured_([this](const std::vector<Tensor>& inputs) { return run(inputs); },
                 {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes() &&
                             algorithm_of(options).capturable}) {

@@ -97,7 +97,7 @@ TEST(Schedule, EveryOptionIsChecked) {
     for (const double bad : {-0.5, double{NAN}, double{INFINITY}})
       EXPECT_THROW(make(0, 0, bad), Error) << name << " cycles " << bad;
   }
-  test::expect_error([] { optim::schedule_by_name("step", {}); }, {"linear"});
+  test::expect_error([] { optim::schedule_by_name("steps", {}); }, {"linear"});
 }
 
 TEST(Schedule, AWarmupLongerThanTheTrainingIsCutOff) {  // as Hugging Face does
