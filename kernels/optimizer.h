@@ -29,6 +29,9 @@ struct OptimizerTensor {
   void* master = nullptr;
   void* compensation = nullptr;
   int64_t size = 0;
+  // Of the matrices that the last two dimensions are; 0 for a tensor with fewer dimensions. For rules of whole
+  // parameters.
+  int64_t rows = 0, columns = 0;
   DType weight_dtype = DType::kFloat32;
   DType gradient_dtype = DType::kFloat32;
   int32_t group = 0;  // index into the groups

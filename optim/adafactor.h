@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tern/kernels/layerwise_optimizer.h"
 #include "tern/optim/rule_optimizer.h"
 
 namespace tern::optim {
@@ -14,16 +15,19 @@ struct AdafactorOptions {
   double weight_decay = 0;
   bool maximize = false;
   bool master_weights = true;  // 16-bit weights are updated through fp32 copies, made at their first update
+  bool kahan = false;          // as AdamWOptions'
+  bool capturable = false;     // as AdamWOptions'
 
-  void check() const;
+  kernels::AdafactorRule rule() const;
   static std::vector<Algorithm::State> states();
-  void update(WholeParameter& parameter) const;
+  static void update_all(kernels::Stream stream, const std::vector<kernels::AdafactorRule>& groups,
+                         const std::vector<kernels::OptimizerTensor>& tensors, const kernels::OptimizerStep& step);
 };
 
 /// Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", arXiv:1804.04235, with
 /// torch.optim.Adafactor's defaults and order of operations. State: row_var and col_var of parameters with two
-/// dimensions or more (for a matrix [m, n]: m + n numbers), variance of the others. A ShardedOptimizer that
-/// divides parameters among processes (ZeRO-1) throws Error.
+/// dimensions or more (for a matrix [m, n]: m + n numbers), variance of the others. Three passes over all parameters;
+/// kernels/layerwise_optimizer.h says what they read and write.
 using Adafactor = RuleOptimizer<AdafactorOptions>;
 
 }  // namespace tern::optim

@@ -1,36 +1,34 @@
 #include "tern/optim/lamb.h"
 
-#include "tern/core/ops/vector_norm.h"
+#include "tern/core/ops/workspace.h"
 
 namespace tern::optim {
 
-void LambOptions::check() const {
+kernels::LambRule LambOptions::rule() const {
   detail::check_not_negative(kName, "lr", lr);
   detail::check_fraction(kName, "beta1", beta1);
   detail::check_fraction(kName, "beta2", beta2);
   detail::check_not_negative(kName, "eps", eps);
   detail::check_not_negative(kName, "weight_decay", weight_decay);
+  return {.lr = lr,
+          .beta1 = beta1,
+          .beta2 = beta2,
+          .eps = eps,
+          .weight_decay = weight_decay,
+          .always_adapt = always_adapt,
+          .maximize = maximize};
 }
 
 std::vector<Algorithm::State> LambOptions::states() {
   return {{.name = "exp_avg"}, {.name = "exp_avg_sq", .index = 1}};
 }
 
-void LambOptions::update(WholeParameter& p) const {
-  Tensor &average = p.states[0], &square = p.states[1];
-  average = lerp(average, p.gradient, 1 - beta1);
-  square = square * beta2 + p.gradient * p.gradient * (1 - beta2);
-  const auto corrected = [&](double beta) {  // 1 - beta^count
-    return (1.0 - pow(full({}, beta, p.count.options()), p.count)).to(p.weight.dtype());
-  };
-  Tensor change = average / corrected(beta1) / (sqrt(square / corrected(beta2)) + eps);
-  if (weight_decay != 0) change = change + p.weight * weight_decay;
-  if (weight_decay != 0 || always_adapt) {
-    const Tensor length = norm(p.weight), step = norm(change);
-    const Tensor known = mul(length > 0.0, step > 0.0);
-    change = change * where(known, length / step, 1.0);
-  }
-  p.weight = p.weight - change * lr;
+void LambOptions::update_all(kernels::Stream stream, const std::vector<kernels::LambRule>& groups,
+                             const std::vector<kernels::OptimizerTensor>& tensors, const kernels::OptimizerStep& step) {
+  const auto count = static_cast<int64_t>(tensors.size());
+  const Workspace workspace(Device{stream.device, stream.index},
+                            [&] { return kernels::lamb_workspace(stream, tensors.data(), count); });
+  kernels::update_lamb(stream, groups.data(), tensors.data(), count, step, workspace.data());
 }
 
 }  // namespace tern::optim

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "tern/kernels/layerwise_optimizer.h"
 #include "tern/optim/rule_optimizer.h"
 
 namespace tern::optim {
@@ -14,16 +15,19 @@ struct LambOptions {
   bool always_adapt = false;  // trust ratios also for groups without weight decay (biases and norms, as a rule)
   bool maximize = false;
   bool master_weights = true;  // 16-bit weights are updated through fp32 copies, made at their first update
+  bool kahan = false;          // as AdamWOptions'
+  bool capturable = false;     // as AdamWOptions'
 
-  void check() const;
+  kernels::LambRule rule() const;
   static std::vector<Algorithm::State> states();
-  void update(WholeParameter& parameter) const;
+  static void update_all(kernels::Stream stream, const std::vector<kernels::LambRule>& groups,
+                         const std::vector<kernels::OptimizerTensor>& tensors, const kernels::OptimizerStep& step);
 };
 
 /// You et al., "Large Batch Optimization for Deep Learning", arXiv:1904.00962, algorithm 2, with the correction of
 /// Adam's bias: Adam's update, weight decay added, times |weight| / |update| of each parameter (1 where either is 0).
-/// As in NVIDIA's Apex and timm, groups without weight decay keep Adam's update. State exp_avg, exp_avg_sq. A
-/// ShardedOptimizer that divides parameters among processes (ZeRO-1) throws Error.
+/// As in NVIDIA's Apex and timm, groups without weight decay keep Adam's update. State exp_avg, exp_avg_sq. Two passes
+/// over all parameters; kernels/layerwise_optimizer.h says what they read and write.
 using Lamb = RuleOptimizer<LambOptions>;
 
 }  // namespace tern::optim

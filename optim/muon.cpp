@@ -1,25 +1,53 @@
 #include "tern/optim/muon.h"
 
+#include <algorithm>
 #include <cmath>
+#include <map>
+#include <tuple>
 
+#include "tern/core/ops/indexing.h"
 #include "tern/core/ops/matmul.h"
 #include "tern/core/ops/vector_norm.h"
 
 namespace tern::optim {
 namespace {
 
-/// A matrix with x's singular vectors, whose singular values are about 1.
+/// Elements of a stack of matrices, unless one matrix alone has more.
+constexpr int64_t kStackElements = int64_t{1} << 24;
+
+/// Matrices with the singular vectors of x's [n, rows, columns], whose singular values are about 1.
 Tensor near_orthogonal(const Tensor& x, const MuonOptions& o) {
-  const bool is_tall = x.size(0) > x.size(1);
-  Tensor wide = is_tall ? x.t() : x;
-  wide = wide / clamp(norm(wide), o.eps, INFINITY);
+  const bool is_tall = x.size(1) > x.size(2);
+  Tensor wide = is_tall ? x.transpose(1, 2).contiguous() : x;
+  wide = wide / clamp(norm(wide.reshape({wide.size(0), -1}), {1}).reshape({-1, 1, 1}), o.eps, INFINITY);
   if (x.dtype() == float32) wide = wide.to(o.product_dtype);
   for (int i = 0; i < o.iterations; ++i) {
-    const Tensor gram = matmul(wide, wide.t());
-    wide = addmm(wide, addmm(gram, gram, gram, o.b, o.c), wide, o.a);
+    const Tensor gram = bmm(wide, wide.transpose(1, 2));
+    wide = baddbmm(wide, baddbmm(gram, gram, gram, o.b, o.c), wide, o.a);
   }
   wide = wide.to(x.dtype());
-  return is_tall ? wide.t() : wide;
+  return is_tall ? wide.transpose(1, 2) : wide;
+}
+
+/// One step of matrices of equal shape.
+void update_stack(const std::vector<WholeParameter*>& parameters, const MuonOptions& o) {
+  std::vector<Tensor> weights, gradients, buffers;
+  for (const WholeParameter* p : parameters) {
+    weights.push_back(p->weight);
+    gradients.push_back(p->gradient);
+    buffers.push_back(p->states[0]);
+  }
+  const Tensor weight = stack(weights), gradient = stack(gradients);
+  const Tensor buffer = lerp(stack(buffers), gradient, 1 - o.momentum);
+  const Tensor direction = o.nesterov ? lerp(gradient, buffer, o.momentum) : buffer;
+  const auto m = static_cast<double>(weight.size(1)), n = static_cast<double>(weight.size(2));
+  const double factor =
+      o.scale == MuonScale::kOriginal ? std::sqrt(std::max(1.0, m / n)) : 0.2 * std::sqrt(std::max(m, n));
+  const Tensor updated = weight * (1 - o.lr * o.weight_decay) - near_orthogonal(direction, o) * (o.lr * factor);
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    parameters[i]->weight = updated.select(0, static_cast<int64_t>(i));
+    parameters[i]->states[0] = buffer.select(0, static_cast<int64_t>(i));
+  }
 }
 
 }  // namespace
@@ -36,16 +64,20 @@ void MuonOptions::check() const {
 
 std::vector<Algorithm::State> MuonOptions::states() { return {{.name = "momentum_buffer"}}; }
 
-void MuonOptions::update(WholeParameter& p) const {
-  TERN_CHECK(p.weight.dim() == 2, kName, ": '", p.name, "' has shape ", p.weight.shape(),
-             ", but Muon is for matrices: train the other parameters with a second optimizer, AdamW");
-  Tensor& buffer = p.states[0];
-  buffer = lerp(buffer, p.gradient, 1 - momentum);
-  const Tensor direction = nesterov ? lerp(p.gradient, buffer, momentum) : buffer;
-  const auto m = static_cast<double>(p.weight.size(0)), n = static_cast<double>(p.weight.size(1));
-  const double factor =
-      scale == MuonScale::kOriginal ? std::sqrt(std::max(1.0, m / n)) : 0.2 * std::sqrt(std::max(m, n));
-  p.weight = p.weight * (1 - lr * weight_decay) - near_orthogonal(direction, *this) * (lr * factor);
+void MuonOptions::update(std::vector<WholeParameter>& parameters) const {
+  std::map<std::tuple<DType, int64_t, int64_t>, std::vector<WholeParameter*>> of_shape;
+  for (WholeParameter& p : parameters) {
+    TERN_CHECK(p.weight.dim() == 2, kName, ": '", p.name, "' has shape ", p.weight.shape(),
+               ", but Muon is for matrices: train the other parameters with a second optimizer, AdamW");
+    if (p.weight.numel() > 0) of_shape[{p.weight.dtype(), p.weight.size(0), p.weight.size(1)}].push_back(&p);
+  }
+  for (const auto& [shape, of_it] : of_shape) {
+    const auto most = static_cast<size_t>(std::max<int64_t>(1, kStackElements / of_it.front()->weight.numel()));
+    for (size_t begin = 0; begin < of_it.size(); begin += most)
+      update_stack({of_it.begin() + static_cast<int64_t>(begin),
+                    of_it.begin() + static_cast<int64_t>(std::min(begin + most, of_it.size()))},
+                   *this);
+  }
 }
 
 }  // namespace tern::optim

@@ -26,15 +26,15 @@ struct MuonOptions {
 
   void check() const;
   static std::vector<Algorithm::State> states();
-  /// Throws Error unless the parameter has two dimensions.
-  void update(WholeParameter& parameter) const;
+  /// Throws Error unless all have two dimensions.
+  void update(std::vector<WholeParameter>& parameters) const;
 };
 
 /// Jordan et al., "Muon: An optimizer for hidden layers in neural networks", 2024, as torch.optim.Muon: the momentum of
-/// each matrix is replaced by a near orthogonal one (Newton-Schulz iterations). It is for the matrices
-/// of hidden layers: train embeddings, the last layer, biases and norms with a second optimizer, AdamW. State
-/// momentum_buffer. A ShardedOptimizer that
-/// divides parameters among processes (ZeRO-1) throws Error.
+/// each matrix is replaced by a near orthogonal one (Newton-Schulz iterations). It is for the matrices of hidden
+/// layers: train embeddings, the last layer, biases and norms with a second optimizer, AdamW. State momentum_buffer.
+/// Matrices of equal shape are updated together, stacked to 2^24 elements at most; a step needs some times as much
+/// memory.
 using Muon = RuleOptimizer<MuonOptions>;
 
 }  // namespace tern::optim

@@ -359,10 +359,15 @@ kernels::OptimizerTensor Optimizer::describe(const Slot& slot, const Tensor& gra
   kernels::OptimizerTensor tensor;
   tensor.weight = slot.weight.raw_data();
   tensor.gradient = gradient.raw_data();
-  for (size_t i = 0; i < slot.states.size(); ++i) tensor.states[states_of(slot)[i].index] = slot.states[i].raw_data();
+  for (size_t i = 0; i < slot.states.size(); ++i)
+    if (slot.states[i].defined()) tensor.states[states_of(slot)[i].index] = slot.states[i].raw_data();
   if (slot.master.defined()) tensor.master = slot.master.raw_data();
   if (slot.compensation.defined()) tensor.compensation = slot.compensation.raw_data();
   tensor.size = slot.weight.numel();
+  if (slot.weight.dim() > 1) {
+    tensor.rows = slot.weight.size(-2);
+    tensor.columns = slot.weight.size(-1);
+  }
   tensor.weight_dtype = slot.weight.dtype();
   tensor.gradient_dtype = gradient.dtype();
   tensor.group = slot.group;
@@ -385,7 +390,7 @@ void Optimizer::run_updates(const Gradients& gradients, kernels::OptimizerStep s
     const auto index = static_cast<size_t>(gradients.parameters[k]);
     const Slot& slot = slots_[index];
     bytes += gradients.tensors[k].nbytes() + 2 * slot.weight.nbytes();
-    for (const Tensor& state : slot.states) bytes += 2 * state.nbytes();
+    for (const Tensor& state : slot.states) bytes += state.defined() ? 2 * state.nbytes() : 0;
     if (slot.master.defined()) bytes += 2 * slot.master.nbytes();
     const auto [entry, is_new] = batch_of.try_emplace(slot.step.impl(), batches.size());
     if (is_new) batches.push_back({slot.step, bucket_of(gradients.parameters[k]), {}});

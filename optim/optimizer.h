@@ -23,7 +23,8 @@ namespace tern::optim {
 
 struct GroupState;
 
-/// What a rule of whole parameters is given and changes, in fp32 (fp64 for fp64 weights), with gradients off.
+/// What a rule of whole parameters, made of ops, is given and changes, in fp32 (fp64 for fp64 weights), with gradients
+/// off.
 struct WholeParameter {
   std::string name;
   Tensor weight;               // is replaced by the new weight
@@ -39,6 +40,7 @@ struct Algorithm {
   bool master_weights = true;  // 16-bit weights are updated through fp32 copies, made at their first update
   bool kahan = false;          // bf16 weights with a bf16 compensation each instead
   bool capturable = false;     // learning rates on the device
+  bool needs_whole = false;    // a step depends on norms or products of whole parameters
   struct State {
     std::string name;
     int index = 0;       // in kernels::OptimizerTensor::states
@@ -53,9 +55,9 @@ struct Algorithm {
   std::function<void(kernels::Stream stream, const std::vector<GroupState>& groups,
                      const std::vector<kernels::OptimizerTensor>& tensors, const kernels::OptimizerStep& step)>
       update;
-  /// Instead of update, for a rule that needs a whole parameter at a time (norms, products): replaces the weight and
-  /// the states. It must not wait for the device.
-  std::function<void(const GroupState& group, WholeParameter& parameter)> whole = {};
+  /// Instead of update, for a rule that is made of ops: replaces the weights and the states of a group's parameters,
+  /// whose results must not depend on which others there are. It must not wait for the device.
+  std::function<void(const GroupState& group, std::vector<WholeParameter>& parameters)> whole = {};
 };
 
 /// Parameters that share hyper-parameters; what is not given is the optimizer's.

@@ -1,8 +1,9 @@
 #pragma once
 // An optimizer of an options struct, which has kName, lr, weight_decay, maximize and master_weights, and either
 //   kahan, capturable and rule(): a rule for one weight (kernels/optimizer_rules.h), for all weights in one pass;
-//   docs/examples/custom_optimizer.cpp is one
-//   check(), states() and update(parameter): a rule for one parameter at a time, made of ops; optim/muon.h is one
+//   docs/examples/custom_optimizer.cpp is one. With states() and update_all(stream, rules of the groups, tensors, step)
+//   the rule needs whole parameters and has kernels of its own; optim/lamb.h is one
+//   check(), states() and update(parameters): a rule for whole parameters, made of ops; optim/muon.h is one
 
 #include "tern/core/ops/pointwise.h"
 #include "tern/kernels/optimizer_tiles.h"
@@ -22,6 +23,17 @@ double* momentum_of([[maybe_unused]] Rule& rule) {
     return nullptr;
 }
 
+/// What a rule for one weight keeps of each.
+template <class Rule>
+std::vector<Algorithm::State> states_of_rule(const Rule& rule) {
+  std::vector<Algorithm::State> states;
+  const unsigned kept = kernels::kept_states<Rule>(kernels::cases_of(rule, 1));
+  for (size_t k = 0; k < kernels::kStateCount<Rule>; ++k)
+    if ((kept >> k & 1) != 0)
+      states.push_back({Rule::state_names[k], static_cast<int>(k), kernels::initial_state(rule, k)});
+  return states;
+}
+
 }  // namespace detail
 
 /// What an optimizer with these options does. Throws Error on hyper-parameters out of range.
@@ -36,10 +48,12 @@ Algorithm algorithm_of(const Options& options) {
   algorithm.master_weights = options.master_weights;
   algorithm.kahan = options.kahan;
   algorithm.capturable = options.capturable;
-  const unsigned kept = kernels::kept_states<Rule>(kernels::cases_of(rule, 1));
-  for (size_t k = 0; k < kernels::kStateCount<Rule>; ++k)
-    if ((kept >> k & 1) != 0)
-      algorithm.states.push_back({Rule::state_names[k], static_cast<int>(k), kernels::initial_state(rule, k)});
+  constexpr bool kHasKernels = requires { &Options::update_all; };
+  algorithm.needs_whole = kHasKernels;
+  if constexpr (kHasKernels)
+    algorithm.states = Options::states();
+  else
+    algorithm.states = detail::states_of_rule(rule);
   algorithm.rule = rule;
   if (const double* momentum = detail::momentum_of(rule)) algorithm.momentum = *momentum;
   algorithm.update = [](kernels::Stream stream, const std::vector<GroupState>& groups,
@@ -51,15 +65,18 @@ Algorithm algorithm_of(const Options& options) {
       rule.weight_decay = group.weight_decay;
       if (double* momentum = detail::momentum_of(rule)) *momentum = *group.momentum;
     }
-    kernels::update_weights(stream, kernels::make_rules(rules.data()), tensors.data(),
-                            static_cast<int64_t>(tensors.size()), step);
+    if constexpr (kHasKernels)
+      Options::update_all(stream, rules, tensors, step);
+    else
+      kernels::update_weights(stream, kernels::make_rules(rules.data()), tensors.data(),
+                              static_cast<int64_t>(tensors.size()), step);
   };
   return algorithm;
 }
 
-/// The same for a rule of whole parameters.
+/// The same for a rule of whole parameters, made of ops.
 template <class Options>
-requires requires(const Options& options, WholeParameter& parameter) { options.update(parameter); }
+requires requires(const Options& options, std::vector<WholeParameter>& parameters) { options.update(parameters); }
 Algorithm algorithm_of(const Options& options) {
   options.check();
   Algorithm algorithm;
@@ -67,17 +84,19 @@ Algorithm algorithm_of(const Options& options) {
   algorithm.lr = options.lr;
   algorithm.weight_decay = options.weight_decay;
   algorithm.master_weights = options.master_weights;
+  algorithm.needs_whole = true;
   algorithm.states = Options::states();
   Options rule = options;
   algorithm.rule = rule;
   if (const double* momentum = detail::momentum_of(rule)) algorithm.momentum = *momentum;
-  algorithm.whole = [](const GroupState& group, WholeParameter& parameter) {
+  algorithm.whole = [](const GroupState& group, std::vector<WholeParameter>& parameters) {
     auto of_group = std::any_cast<const Options&>(group.rule);
     of_group.lr = group.lr;
     of_group.weight_decay = group.weight_decay;
     if (double* momentum = detail::momentum_of(of_group)) *momentum = *group.momentum;
-    if (of_group.maximize) parameter.gradient = neg(parameter.gradient);
-    of_group.update(parameter);
+    if (of_group.maximize)
+      for (WholeParameter& parameter : parameters) parameter.gradient = neg(parameter.gradient);
+    of_group.update(parameters);
   };
   return algorithm;
 }

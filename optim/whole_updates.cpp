@@ -1,6 +1,7 @@
-// Steps of optimizers whose rules need whole parameters (Algorithm::whole), by ops on the parameters' device.
+// Steps of optimizers whose rules are made of ops (Algorithm::whole), on the parameters' device.
 
 #include <cmath>
+#include <map>
 #include <set>
 
 #include "tern/core/ops/pointwise.h"
@@ -47,22 +48,33 @@ void Optimizer::run_whole_updates(const Gradients& gradients, const StepOptions&
   };
   std::set<const tern::detail::TensorImpl*> counted;
   std::vector<Tensor> counters;
+  std::map<int32_t, std::vector<size_t>> of_group;  // places in `gradients`
   for (size_t k = 0; k < gradients.tensors.size(); ++k) {
     Slot& slot = slots_[static_cast<size_t>(gradients.parameters[k])];
     if (counted.insert(slot.step.impl()).second) counters.push_back(slot.step);
-    const DType compute = slot.weight.dtype() == float64 ? float64 : float32;
-    const Tensor weight = slot.master.defined() ? slot.master : slot.weight.detach();
-    const Tensor old = weight.to(compute);
-    Tensor gradient = gradients.tensors[k].to(compute);
-    if (factor.defined()) gradient = gradient * factor.to(compute);
-    WholeParameter parameter = {slot.name, old, gradient, slot.states, (slot.step.reshape({}) + 1).to(float64)};
-    algorithm_.whole(groups_[static_cast<size_t>(slot.group)], parameter);
-    for (size_t i = 0; i < slot.states.size(); ++i)
-      if (slot.states[i].defined()) slot.states[i].copy_(unless_skipped(parameter.states[i], slot.states[i]));
-    Tensor target = weight;
-    target.copy_(unless_skipped(parameter.weight, old));
-    if (slot.master.defined()) slot.weight.detach().copy_(slot.master);
-    slot.weight.bump_version();
+    of_group[slot.group].push_back(k);
+  }
+  for (const auto& [group, places] : of_group) {
+    std::vector<WholeParameter> parameters;
+    std::vector<Tensor> before;
+    for (const size_t k : places) {
+      const Slot& slot = slots_[static_cast<size_t>(gradients.parameters[k])];
+      const DType compute = slot.weight.dtype() == float64 ? float64 : float32;
+      before.push_back((slot.master.defined() ? slot.master : slot.weight.detach()).to(compute));
+      Tensor gradient = gradients.tensors[k].to(compute);
+      if (factor.defined()) gradient = gradient * factor.to(compute);
+      parameters.push_back({slot.name, before.back(), gradient, slot.states, (slot.step.reshape({}) + 1).to(float64)});
+    }
+    algorithm_.whole(groups_[static_cast<size_t>(group)], parameters);
+    for (size_t p = 0; p < places.size(); ++p) {
+      Slot& slot = slots_[static_cast<size_t>(gradients.parameters[places[p]])];
+      for (size_t i = 0; i < slot.states.size(); ++i)
+        if (slot.states[i].defined()) slot.states[i].copy_(unless_skipped(parameters[p].states[i], slot.states[i]));
+      Tensor target = slot.master.defined() ? slot.master : slot.weight.detach();
+      target.copy_(unless_skipped(parameters[p].weight, before[p]));
+      if (slot.master.defined()) slot.weight.detach().copy_(slot.master);
+      slot.weight.bump_version();
+    }
   }
   for (Tensor& counter : counters) {
     const Tensor next = counter + 1;

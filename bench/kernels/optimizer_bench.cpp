@@ -3,10 +3,12 @@
 #include "tern/kernels/optimizer.h"
 
 #include <bit>
+#include <memory>
 #include <string>
 #include <vector>
 
 #include "tern/bench/benchmark.h"
+#include "tern/kernels/layerwise_optimizer.h"
 #include "tern/kernels/optimizer_tiles.h"
 
 namespace tern::bench {
@@ -76,6 +78,29 @@ void add_rule(const std::string& name, const Rule& rule, DType dtype = float32) 
   });
 }
 
+/// Tensors as matrices with this many columns; 0: as vectors. `bytes`: layerwise_optimizer.h's.
+template <class Rule>
+void add_layerwise(const std::string& name, const Rule& rule, unsigned states, int64_t columns, int64_t bytes) {
+  add(name, work_of(bytes), [=]() -> Call {
+    Parameters p(float32, states);
+    p.measure_norm();
+    for (kernels::OptimizerTensor& tensor : p.tensors) {
+      tensor.columns = columns;
+      tensor.rows = columns > 0 ? tensor.size / columns : 0;
+    }
+    const kernels::OptimizerTensor* const tensors = p.tensors.data();
+    constexpr bool kIsLamb = std::is_same_v<Rule, kernels::LambRule>;
+    const Scratch workspace(kIsLamb ? kernels::lamb_workspace(stream(), tensors, kTensors)
+                                    : kernels::adafactor_workspace(stream(), tensors, kTensors));
+    return [=, p = std::make_shared<Parameters>(std::move(p))] {
+      if constexpr (kIsLamb)
+        kernels::update_lamb(stream(), &rule, p->tensors.data(), kTensors, p->options(), workspace.data());
+      else
+        kernels::update_adafactor(stream(), &rule, p->tensors.data(), kTensors, p->options(), workspace.data());
+    };
+  });
+}
+
 void add_scale_by_norm() {
   add("scale_by_norm", work_of(8), []() -> Call {
     const Parameters p(float32, 0);
@@ -107,6 +132,10 @@ const Rows rows([] {
   add_rule("adagrad", kernels::AdagradRule{});
   add_rule("adadelta", kernels::AdadeltaRule{});
   add_rule("lion", kernels::LionRule{.weight_decay = 0.01});
+  add_layerwise("lamb", kernels::LambRule{}, 3, 0, 40);
+  add_layerwise(name_of_row("lamb", "no decay"), kernels::LambRule{.weight_decay = 0}, 3, 0, 28);
+  add_layerwise(name_of_row("adafactor", "matrix"), kernels::AdafactorRule{}, 3, scaled(660, 10), 24);
+  add_layerwise(name_of_row("adafactor", "vector"), kernels::AdafactorRule{}, 4, 0, 32);
   add_scale_by_norm();
   add_gradient_norm();
 });

@@ -18,6 +18,7 @@
 #include "tern/kernels/embedding.h"
 #include "tern/kernels/gemm.h"
 #include "tern/kernels/image.h"
+#include "tern/kernels/layerwise_optimizer.h"
 #include "tern/kernels/loss_scale.h"
 #include "tern/kernels/norm.h"
 #include "tern/kernels/optimizer.h"

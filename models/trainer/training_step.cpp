@@ -210,13 +210,8 @@ template <class Options>
 optim::Algorithm with_options(Options chosen, const TrainOptions& options) {
   chosen.lr = options.lr;
   chosen.master_weights = !options.kahan;
-  if constexpr (requires { chosen.kahan; }) {
-    chosen.kahan = options.kahan;
-    chosen.capturable = options.device.is_cuda();
-  } else {
-    TERN_CHECK(!options.kahan, "optimizer: ", options.optimizer,
-               " has no Kahan summation: leave out --kahan, then it keeps fp32 master copies");
-  }
+  chosen.kahan = options.kahan;
+  chosen.capturable = options.device.is_cuda();
   return optim::algorithm_of(chosen);
 }
 

@@ -249,6 +249,114 @@ TEST(WholeParameters, StatesAreSavedAndLoaded) {
   EXPECT_EQ(optim::Adafactor({{"w", matrix}}).state_bytes_of(matrix), 70 * 4);
 }
 
+/// Rules that need whole parameters.
+std::vector<optim::Algorithm> whole_rules() {
+  return {algorithm_of(optim::LambOptions{.lr = 0.1}), algorithm_of(optim::AdafactorOptions{.lr = 0.1}),
+          algorithm_of(optim::MuonOptions{.lr = 0.1})};
+}
+
+/// Parameters of many shapes in one optimizer, and each in its own: the same bits, with any number of threads.
+TEST(WholeParameters, DoNotDependOnOneAnother) {
+  for (const optim::Algorithm& algorithm : whole_rules())
+    for (const DType dtype : {float32, float64, bfloat16}) {
+      SCOPED_TRACE(testing::Message() << algorithm.name << " " << dtype);
+      const bool matrices = std::string(algorithm.name) == "muon";
+      std::vector<Shape> shapes = {{37, 19}, {3, 5}, {37, 19}, {19, 37}, {64, 65}, {37, 19}, {1, 8}, {0, 4}, {4, 0}};
+      if (!matrices) shapes.insert(shapes.end(), {{}, {0}, {1}, {517}, {20001}, {3, 7, 5}, {2, 3, 1, 4}, {2, 0, 3}});
+      const auto run = [&](bool together, int threads) {
+        kernels::set_num_threads(threads);
+        std::vector<NamedTensor> parameters;
+        for (size_t i = 0; i < shapes.size(); ++i)
+          parameters.push_back({std::to_string(i), leaf(fresh_normal(shapes[i], i).to(dtype))});
+        std::vector<std::unique_ptr<optim::Optimizer>> optimizers;
+        const auto add = [&](const std::vector<NamedTensor>& of) {
+          optimizers.push_back(
+              std::make_unique<optim::Optimizer>(std::vector<optim::ParameterGroup>{{.parameters = of}}, algorithm));
+        };
+        if (together)
+          add(parameters);
+        else
+          for (const NamedTensor& parameter : parameters) add({parameter});
+        for (uint64_t step = 0; step < 3; ++step) {
+          for (size_t i = 0; i < shapes.size(); ++i)
+            parameters[i].tensor.set_grad(fresh_normal(shapes[i], 100 * step + i).to(dtype));
+          for (const auto& optimizer : optimizers) optimizer->step();
+        }
+        std::vector<Values> results;
+        for (const NamedTensor& parameter : parameters) results.push_back(parameter.tensor.to_vector<double>());
+        for (const auto& optimizer : optimizers)
+          for (const NamedTensor& entry : optimizer->state_dict()) results.push_back(entry.tensor.to_vector<double>());
+        return results;
+      };
+      const std::vector<Values> expected = run(true, 1);
+      EXPECT_EQ(run(true, 3), expected);
+      EXPECT_EQ(run(false, 2), expected);
+      for (const Values& values : expected)
+        for (const double value : values) ASSERT_TRUE(std::isfinite(value));
+    }
+  kernels::set_num_threads(2);
+}
+
+/// A stack of matrices is updated as loops say: averages of each matrix, one length of all.
+TEST(WholeParameters, AdafactorOfThreeDimensions) {
+  const Tensor start = fresh_normal({2, 3, 4}, 1, float64), gradient = fresh_normal({2, 3, 4}, 2, float64);
+  Tensor weight = leaf(start.clone());
+  optim::Adafactor optimizer({{"w", weight}}, {.lr = 0.1});
+  weight.set_grad(gradient);
+  optimizer.step();
+  const Values g = gradient.to_vector<double>(), w = start.to_vector<double>();
+  Values change(24), expected(24);
+  for (size_t k = 0; k < 2; ++k) {
+    double rows[3] = {}, columns[4] = {}, mean = 0;
+    for (size_t r = 0; r < 3; ++r)
+      for (size_t c = 0; c < 4; ++c) {
+        const double square = g[k * 12 + r * 4 + c] * g[k * 12 + r * 4 + c];
+        rows[r] += square / 4;
+        columns[c] += square / 3;
+        mean += square / 12;
+      }
+    for (size_t i = 0; i < 12; ++i) change[k * 12 + i] = g[k * 12 + i] / std::sqrt(rows[i / 4] * columns[i % 4] / mean);
+  }
+  const double rate = 0.1 * length(w) / std::sqrt(24) / std::max(1.0, length(change) / std::sqrt(24));
+  for (size_t i = 0; i < 24; ++i) expected[i] = w[i] - rate * change[i];
+  EXPECT_LE(relative_error(weight.to_vector<double>(), expected), 1e-13);
+  const StateView state = optimizer.state_dict();
+  ASSERT_EQ(state.size(), 3u);
+  EXPECT_EQ(state[1].tensor.shape(), (Shape{2, 3, 1}));
+  EXPECT_EQ(state[2].tensor.shape(), (Shape{2, 1, 4}));
+}
+
+/// bf16 weights with a compensation go where fp32 weights go; plain ones do not.
+TEST(WholeParameters, KahanFollowsFp32) {
+  const Tensor start = fresh_normal({16, 24}, 1).to(bfloat16);
+  const auto after = [&](const optim::Algorithm& algorithm, DType dtype) {
+    Tensor weight = leaf(start.to(dtype));
+    optim::Optimizer optimizer({{.parameters = {{"w", weight}}}}, algorithm);
+    for (uint64_t step = 0; step < 200; ++step) {
+      weight.set_grad(fresh_normal({16, 24}, 10 + step % 7).to(bfloat16).to(dtype));
+      optimizer.step();
+    }
+    Values values = weight.to_vector<double>();
+    for (const NamedTensor& entry : optimizer.state_dict())
+      if (entry.name == "compensation.w") {
+        const Values rest = entry.tensor.to_vector<double>();
+        for (size_t i = 0; i < rest.size(); ++i) values[i] += rest[i];
+      }
+    return values;
+  };
+  const auto check = [&](auto options, double lr) {
+    options.lr = lr;
+    const Values full = after(algorithm_of(options), float32);
+    options.master_weights = false;
+    const double plain = relative_error(after(algorithm_of(options), bfloat16), full);
+    options.kahan = true;
+    const double kahan = relative_error(after(algorithm_of(options), bfloat16), full);
+    EXPECT_LT(kahan, 0.02 * plain) << options.kName;
+  };
+  check(optim::LambOptions{}, 2e-4);
+  check(optim::AdafactorOptions{}, 2e-4);
+}
+
 TEST(WholeParameters, Errors) {
   Tensor vector = leaf(ones({3}));
   const std::vector<NamedTensor> p = {{"bias", vector}};
