@@ -57,7 +57,7 @@ DataParallel::~DataParallel() {
 
 void DataParallel::make_exchange(const std::vector<NamedTensor>& trained) {
   const ExchangeOptions options = {options_.bucket_bytes, options_.first_bucket_bytes, options_.reduce_dtype};
-  if (options_.shard) {
+  if (options_.shard && !options_.whole_parameters) {
     auto sharded = std::make_unique<ShardedExchange>(group_, trained, options);
     sharded_ = sharded.get();
     exchange_ = std::move(sharded);
@@ -66,12 +66,22 @@ void DataParallel::make_exchange(const std::vector<NamedTensor>& trained) {
   }
 }
 
+bool DataParallel::exchanges(const Tensor& parameter) const {
+  if (!exchange_) return false;
+  const auto& members = exchange_->members();
+  return std::any_of(members.begin(), members.end(), [&](const GradientExchange::Member& member) {
+    return member.parameter.impl() == parameter.impl();
+  });
+}
+
 std::vector<std::string> DataParallel::facts() const {
   const auto text = [](const auto&... parts) { return detail::concatenate(parts...); };
-  std::vector<std::string> lines = {
-      text("bucket_bytes = ", options_.bucket_bytes), text("first_bucket_bytes = ", options_.first_bucket_bytes),
-      text("reduce_dtype = ", options_.reduce_dtype), text("find_unused = ", options_.find_unused ? "true" : "false"),
-      text("shard = ", options_.shard ? "true" : "false")};
+  std::vector<std::string> lines = {text("bucket_bytes = ", options_.bucket_bytes),
+                                    text("first_bucket_bytes = ", options_.first_bucket_bytes),
+                                    text("reduce_dtype = ", options_.reduce_dtype),
+                                    text("find_unused = ", options_.find_unused ? "true" : "false"),
+                                    text("shard = ", options_.shard ? "true" : "false"),
+                                    text("whole_parameters = ", options_.whole_parameters ? "true" : "false")};
   for (const NamedTensor& p : module_.parameters())
     lines.push_back(text(p.tensor.requires_grad() ? "" : "frozen ", "parameter '", p.name, "', ", p.tensor.dtype(), " ",
                          p.tensor.shape(), p.tensor.has_few_gradient_rows() ? ", few gradient rows" : ""));

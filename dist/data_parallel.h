@@ -31,6 +31,10 @@ struct DataParallelOptions {
   /// part of every bucket, for a ShardedOptimizer (sharded_optimizer.h). The parameters' own gradients are then
   /// undefined after backward(). Nothing may hold views of the parameters from before.
   bool shard = false;
+  /// With `shard`: each parameter belongs whole to one rank, as optimizers need it whose steps depend on whole
+  /// parameters (LAMB, Adafactor, Muon). Nothing is moved or cut: gradients are exchanged as without `shard`, and a
+  /// ShardedOptimizer sends each updated parameter from its owner to all.
+  bool whole_parameters = false;
   /// False: the exchange begins when backward has ended. For measuring what overlapping them gains.
   bool overlap = true;
 };
@@ -58,9 +62,12 @@ class DataParallel {
   /// Sizes of the buckets in bytes, in the order of their exchange.
   std::vector<int64_t> bucket_sizes() const;
 
-  /// Where this rank's parts of weights and gradients are; null without DataParallelOptions::shard, and in one process.
+  /// Whether a ShardedOptimizer divides its state: with DataParallelOptions::shard, and several processes.
+  bool is_sharded() const { return options_.shard && group_->size() > 1; }
+  /// Where this rank's parts of weights and gradients are; null unless it is_sharded(), and with whole_parameters.
   ShardedExchange* sharded() const { return sharded_; }
-  bool is_sharded() const { return sharded_ != nullptr; }
+  /// Whether the gradient of this parameter is exchanged; false in one process.
+  bool exchanges(const Tensor& parameter) const;
   /// Bytes of the gradients' buckets.
   int64_t gradient_bytes() const;
   /// Seconds that the last backward() waited for the exchange when its own work was done. On a CUDA device the streams

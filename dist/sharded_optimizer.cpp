@@ -15,6 +15,11 @@ const std::string kStep = "step.";
 /// The parameter of a state's entry: "exp_avg.encoder.weight" is encoder.weight's.
 std::string parameter_of(const std::string& entry) { return entry.substr(entry.find('.') + 1); }
 
+std::string foreign(const std::string& name) {
+  return "ShardedOptimizer: parameter '" + name +
+         "' is not of the module that DataParallel was made for, or did not require a gradient then";
+}
+
 int64_t blocks_of(int64_t elements, Device device) {
   const int64_t block = device.is_cpu() ? kernels::kGradientNormBlockOnCpu : kernels::kGradientNormBlock;
   return (elements + block - 1) / block;
@@ -26,6 +31,12 @@ ShardedOptimizer::Divided ShardedOptimizer::divide(const DataParallel& parallel,
                                                    const std::vector<optim::ParameterGroup>& groups) {
   Divided divided{groups, {}};
   if (!parallel.is_sharded()) return divided;
+  if (!parallel.sharded()) {
+    for (const optim::ParameterGroup& group : groups)
+      for (const auto& [name, tensor] : group.parameters)
+        TERN_CHECK(!tensor.defined() || !tensor.requires_grad() || parallel.exchanges(tensor), foreign(name));
+    return divided;
+  }
   std::map<const tern::detail::TensorImpl*, ShardedExchange::Shard> shards;
   for (const ShardedExchange::Shard& shard : parallel.sharded()->shards()) shards[shard.parameter.impl()] = shard;
   for (optim::ParameterGroup& group : divided.groups)
@@ -33,10 +44,7 @@ ShardedOptimizer::Divided ShardedOptimizer::divide(const DataParallel& parallel,
       TERN_CHECK(parameter.tensor.defined(), "ShardedOptimizer: parameter '", parameter.name,
                  "' is an undefined tensor");
       const auto found = shards.find(parameter.tensor.impl());
-      TERN_CHECK(found != shards.end() || !parameter.tensor.requires_grad(), "ShardedOptimizer: parameter '",
-                 parameter.name,
-                 "' is not of the module that DataParallel was made for, or did not require a gradient "
-                 "then");
+      TERN_CHECK(found != shards.end() || !parameter.tensor.requires_grad(), foreign(parameter.name));
       Part part;
       if (found == shards.end())
         part.shard.parameter = part.shard.weight = parameter.tensor;
@@ -54,11 +62,13 @@ ShardedOptimizer::ShardedOptimizer(DataParallel& parallel, const Divided& divide
       parallel_(parallel),
       group_(*parallel.group()),
       shards_(parallel.sharded()),
+      whole_(parallel.is_sharded() && !shards_),
       parts_(divided.parts) {
+  if (whole_) assign_owners(0);
   if (!shards_) return;
-  TERN_CHECK(!algorithm.whole, algorithm.name,
-             ": needs whole parameters, but the processes hold parts of them: give DataParallelOptions shard = false "
-             "(--strategy ddp)");
+  TERN_CHECK(
+      !algorithm.needs_whole, algorithm.name,
+      ": needs whole parameters, but DataParallel has cut them: give DataParallelOptions whole_parameters = true");
   std::vector<int32_t> trained;
   for (size_t p = 0; p < parts_.size(); ++p)
     if (parts_[p].bucket() >= 0) trained.push_back(static_cast<int32_t>(p));
@@ -69,6 +79,29 @@ void ShardedOptimizer::add_param_group(const optim::ParameterGroup& group) {
   const Divided divided = divide(parallel_, {group});
   Optimizer::add_param_group(divided.groups.front());
   parts_.insert(parts_.end(), divided.parts.begin(), divided.parts.end());
+  if (whole_) assign_owners(owners_.size());
+}
+
+void ShardedOptimizer::assign_owners(size_t first) {
+  weights_.clear();
+  for (const optim::GroupState& group : param_groups())
+    for (const NamedTensor& parameter : group.parameters) weights_.push_back(parameter.tensor);
+  loads_.resize(static_cast<size_t>(group_.size()), 0);
+  owners_.resize(weights_.size(), 0);
+  std::vector<size_t> order;
+  for (size_t p = first; p < weights_.size(); ++p)
+    if (weights_[p].requires_grad()) order.push_back(p);  // the others have no state
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return weights_[a].numel() > weights_[b].numel(); });
+  for (const size_t p : order) {
+    const auto least = std::min_element(loads_.begin(), loads_.end());
+    owners_[p] = static_cast<int>(least - loads_.begin());
+    *least += weights_[p].numel();
+  }
+}
+
+bool ShardedOptimizer::is_own(int32_t parameter) const {
+  return !whole_ || owners_[static_cast<size_t>(parameter)] == group_.rank();
 }
 
 void ShardedOptimizer::order_blocks(const std::vector<int32_t>& parameters) {
@@ -123,6 +156,9 @@ void ShardedOptimizer::on_updated(int64_t bucket) {
 }
 
 void ShardedOptimizer::on_step_end() {
+  for (size_t p = 0; p < owners_.size(); ++p)
+    if (weights_[p].requires_grad() && weights_[p].numel() > 0)
+      gathering_.push_back(group_.broadcast_async(weights_[p].detach(), owners_[p]));
   for (const Work& work : gathering_) work.wait();
   gathering_.clear();
   if (shards_) shards_->drop_gradients();
@@ -156,7 +192,24 @@ Tensor ShardedOptimizer::gather(const Part& part, const Tensor& local) const {
   return whole.reshape(part.shard.parameter.shape());
 }
 
+StateView ShardedOptimizer::gather_whole() const {
+  NoGrad off;
+  StateView whole;
+  for (size_t p = 0; p < owners_.size(); ++p) {
+    const bool is_first = group_.rank() == 0, is_owner = owners_[p] == group_.rank();
+    if (!is_first && !is_owner) continue;
+    for (NamedTensor& entry : state_of(static_cast<int32_t>(p))) {
+      const bool travels = owners_[p] != 0 && !entry.name.starts_with(kStep) && entry.tensor.numel() > 0;
+      if (travels && is_first) group_.receive(entry.tensor, owners_[p]);
+      if (travels && is_owner) group_.send(entry.tensor, 0);
+      if (is_first) whole.push_back({entry.name, entry.tensor.to(cpu).clone()});
+    }
+  }
+  return whole;
+}
+
 StateView ShardedOptimizer::state_dict() const {
+  if (whole_) return gather_whole();
   if (!shards_) return Optimizer::state_dict();
   NoGrad off;
   StateView whole;

@@ -27,11 +27,16 @@ namespace tern::dist {
 ///
 /// The parameters in param_groups() are this rank's parts. Unless parallel.is_sharded() nothing is divided, and it is
 /// the optimizer of whole parameters.
+///
+/// With DataParallelOptions::whole_parameters they are whole, and each belongs to one rank, which alone keeps its state
+/// and updates it: the largest first, each to the rank that has the fewest elements. Every rank has all mean gradients;
+/// the owners send their weights when all are updated. So a step exchanges half as much again as one of cut parameters,
+/// and state is divided less evenly. An optimizer that needs whole parameters (LAMB, Adafactor, Muon) needs this.
 class ShardedOptimizer final : public optim::Optimizer {
  public:
   /// `parallel` must outlive it. Throws Error when a parameter that requires a gradient is not one of `parallel`'s
-  /// module, and like Optimizer's constructor. All ranks call step(), which returns when all weights are there (CUDA:
-  /// before what is queued on the current stream later).
+  /// module, when the optimizer needs whole parameters and they are cut, and like Optimizer's constructor. All ranks
+  /// call step(), which returns when all weights are there (CUDA: before what is queued on the current stream later).
   ShardedOptimizer(DataParallel& parallel, const std::vector<optim::ParameterGroup>& groups,
                    const optim::Algorithm& algorithm)
       : ShardedOptimizer(parallel, divide(parallel, groups), algorithm) {}
@@ -66,7 +71,12 @@ class ShardedOptimizer final : public optim::Optimizer {
   int64_t bucket_of(int32_t parameter) const override;
   void on_updated(int64_t bucket) override;
   void on_step_end() override;
+  bool is_own(int32_t parameter) const override;
 
+  /// Gives the parameters from `first` on, counted through param_groups(), an owner each.
+  void assign_owners(size_t first);
+  /// Of whole parameters, on rank 0; empty elsewhere.
+  StateView gather_whole() const;
   /// Where the blocks of these parameters' gradients lie among those of all ranks, in the order of whole gradients.
   void order_blocks(const std::vector<int32_t>& parameters);
   /// The entry of a whole parameter, on rank 0; undefined elsewhere.
@@ -75,7 +85,11 @@ class ShardedOptimizer final : public optim::Optimizer {
 
   const DataParallel& parallel_;
   Communicator& group_;
-  ShardedExchange* const shards_;  // null: nothing is divided
+  ShardedExchange* const shards_;  // null: nothing is cut
+  const bool whole_;               // each parameter belongs to one rank
+  std::vector<Tensor> weights_;    // of whole parameters
+  std::vector<int> owners_;        // their ranks
+  std::vector<int64_t> loads_;     // elements that each rank owns
   std::vector<Part> parts_;
   std::vector<Work> gathering_;
   // The norm's: of which parameters, this rank's blocks, all ranks', and their order.

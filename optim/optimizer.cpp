@@ -275,20 +275,31 @@ Tensor Optimizer::gradient_norm() {
   return norm_of(found.tensors, found.parameters);
 }
 
-Optimizer::Slot Optimizer::completed(const Slot& slot) const {
-  if (slot.started()) return slot;
+Optimizer::Slot Optimizer::fresh(const Slot& slot, Device device) const {
   const AllocationTag tag("optimizer state", true);
   Slot full = slot;
+  full.states.clear();
   TensorOptions options = slot.weight.options();
+  options.device = device;
   full.step = zeros({1}, {.dtype = int64, .device = options.device});
   if (is_low_precision(options.dtype)) options.dtype = float32;
   for (const Algorithm::State& state : states_of(slot)) {
     const std::optional<Shape> shape = shape_of(state, slot.weight);
     full.states.push_back(shape ? tern::full(*shape, state.initial, options) : Tensor());
   }
-  if (wants_master(slot.weight)) full.master = slot.weight.detach().to(float32);
-  if (algorithm_.kahan) full.compensation = zeros(slot.weight.shape(), slot.weight.options());
+  if (wants_master(slot.weight)) full.master = slot.weight.detach().to(device).to(float32);
+  if (algorithm_.kahan)
+    full.compensation = zeros(slot.weight.shape(), {.dtype = slot.weight.dtype(), .device = device});
   return full;
+}
+
+Optimizer::Slot Optimizer::completed(int32_t parameter) const {
+  Slot slot = slots_[static_cast<size_t>(parameter)];
+  const Device device = slot.weight.device();
+  if (slot.started()) return slot;
+  if (is_own(parameter)) return fresh(slot, device);
+  slot.step = zeros({1}, {.dtype = int64, .device = device});
+  return slot;
 }
 
 /// Brings the step counters in order. Corrections for Adam's bias count the updates of each parameter, as PyTorch does:
@@ -300,10 +311,10 @@ void Optimizer::prepare(const std::vector<int32_t>& active) {
     Slot& slot = slots_[static_cast<size_t>(i)];
     is_active[static_cast<size_t>(i)] = true;
     if (slot.started()) continue;
-    slot = completed(slot);
-    Tensor& fresh = fresh_of[bucket_of(i)];
-    if (fresh.defined()) slot.step = fresh;
-    fresh = slot.step;
+    slot = completed(i);
+    Tensor& shared = fresh_of[bucket_of(i)];
+    if (shared.defined()) slot.step = shared;
+    shared = slot.step;
   }
   std::unordered_set<const tern::detail::TensorImpl*> moving;
   for (const int32_t i : active) moving.insert(slots_[static_cast<size_t>(i)].step.impl());
@@ -389,13 +400,14 @@ void Optimizer::run_updates(const Gradients& gradients, kernels::OptimizerStep s
   for (size_t k = 0; k < gradients.tensors.size(); ++k) {
     const auto index = static_cast<size_t>(gradients.parameters[k]);
     const Slot& slot = slots_[index];
+    const auto [entry, is_new] = batch_of.try_emplace(slot.step.impl(), batches.size());
+    if (is_new) batches.push_back({slot.step, bucket_of(gradients.parameters[k]), {}});
+    slot.weight.bump_version();
+    if (!is_own(gradients.parameters[k])) continue;
+    batches[entry->second].tensors.push_back(describe(slot, gradients.tensors[k]));
     bytes += gradients.tensors[k].nbytes() + 2 * slot.weight.nbytes();
     for (const Tensor& state : slot.states) bytes += state.defined() ? 2 * state.nbytes() : 0;
     if (slot.master.defined()) bytes += 2 * slot.master.nbytes();
-    const auto [entry, is_new] = batch_of.try_emplace(slot.step.impl(), batches.size());
-    if (is_new) batches.push_back({slot.step, bucket_of(gradients.parameters[k]), {}});
-    batches[entry->second].tensors.push_back(describe(slot, gradients.tensors[k]));
-    slot.weight.bump_version();
   }
   std::stable_sort(batches.begin(), batches.end(), [](const Batch& a, const Batch& b) { return a.bucket < b.bucket; });
   const kernels::Stream stream = current_stream(slots_.front().weight.device());
@@ -419,7 +431,17 @@ void Optimizer::append_state(const Slot& slot, StateView& state) const {
 
 StateView Optimizer::state_dict() const {
   StateView state;
-  for (const Slot& slot : slots_) append_state(completed(slot), state);
+  for (size_t i = 0; i < slots_.size(); ++i) append_state(completed(static_cast<int32_t>(i)), state);
+  return state;
+}
+
+StateView Optimizer::state_of(int32_t parameter) const {
+  StateView state;
+  Slot slot = completed(parameter);
+  const Tensor step = slot.step;
+  if (!is_own(parameter)) slot = fresh(slot, slot.weight.device());
+  slot.step = step;
+  append_state(slot, state);
   return state;
 }
 
@@ -435,12 +457,19 @@ void Optimizer::load_state_dict(const StateView& state) {
   check_steps(state);
   std::vector<Slot> loaded;
   StateView target;
-  for (const Slot& slot : slots_) {
-    loaded.push_back(completed(slot));
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const Slot& slot = slots_[i];
+    const auto parameter = static_cast<int32_t>(i);
+    loaded.push_back(is_own(parameter) ? completed(parameter) : fresh(slot, cpu));
     loaded.back().step = zeros({1}, {.dtype = int64, .device = slot.weight.device()});
     append_state(loaded.back(), target);
   }
   load_state(target, state);
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    if (is_own(static_cast<int32_t>(i))) continue;
+    slots_[i].step = loaded[i].step;  // the rest was read to be checked
+    loaded[i] = slots_[i];
+  }
   slots_ = loaded;
   share_steps();
 }

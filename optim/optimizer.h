@@ -176,8 +176,8 @@ class Optimizer {
   int64_t state_bytes_of(const Tensor& parameter) const;
 
  protected:
-  // What differs for an optimizer whose parameters are parts of larger ones, of which other processes hold the rest and
-  // take the same steps (dist/sharded_optimizer.h).
+  // What differs for an optimizer that shares its work with other processes, which take the same steps
+  // (dist/sharded_optimizer.h): its parameters are parts of larger ones, or it updates some and gets the others.
   /// A kernels::GradientNorm of these gradients. `parameters`: whose they are, by their place in param_groups(),
   /// counted through.
   virtual Tensor norm_of(const std::vector<Tensor>& gradients, const std::vector<int32_t>& parameters);
@@ -187,6 +187,10 @@ class Optimizer {
   virtual void on_updated(int64_t /*bucket*/) {}
   /// That of all parameters is.
   virtual void on_step_end() {}
+  /// Whether this process updates the parameter and keeps its state; of the others it counts the updates alone.
+  virtual bool is_own(int32_t /*parameter*/) const { return true; }
+  /// A parameter's entries of the whole state_dict(). Of one that is not own all but the count are placeholders.
+  StateView state_of(int32_t parameter) const;
 
  private:
   /// One parameter and its state.
@@ -218,8 +222,10 @@ class Optimizer {
   const std::vector<Algorithm::State>& states_of(const Slot& slot) const {
     return groups_[static_cast<size_t>(slot.group)].states;
   }
+  /// A slot like this one with a count of 0 and the state's initial values, on the device.
+  Slot fresh(const Slot& slot, Device device) const;
   /// The slot with the initial values where it has no state yet.
-  Slot completed(const Slot& slot) const;
+  Slot completed(int32_t parameter) const;
   void prepare(const std::vector<int32_t>& active);
   kernels::OptimizerTensor describe(const Slot& slot, const Tensor& gradient) const;
   void run_updates(const Gradients& gradients, kernels::OptimizerStep step);

@@ -52,7 +52,8 @@ void Optimizer::run_whole_updates(const Gradients& gradients, const StepOptions&
   for (size_t k = 0; k < gradients.tensors.size(); ++k) {
     Slot& slot = slots_[static_cast<size_t>(gradients.parameters[k])];
     if (counted.insert(slot.step.impl()).second) counters.push_back(slot.step);
-    of_group[slot.group].push_back(k);
+    slot.weight.bump_version();
+    if (is_own(gradients.parameters[k])) of_group[slot.group].push_back(k);
   }
   for (const auto& [group, places] : of_group) {
     std::vector<WholeParameter> parameters;
@@ -73,7 +74,6 @@ void Optimizer::run_whole_updates(const Gradients& gradients, const StepOptions&
       Tensor target = slot.master.defined() ? slot.master : slot.weight.detach();
       target.copy_(unless_skipped(parameters[p].weight, before[p]));
       if (slot.master.defined()) slot.weight.detach().copy_(slot.master);
-      slot.weight.bump_version();
     }
   }
   for (Tensor& counter : counters) {

@@ -115,7 +115,10 @@ class TrainRun {
           kStartSeconds);
     const bool shard = given_.strategy == "zero1";
     if (group().size() > 1)
-      parallel_.emplace(workload_->model(), world_->group(), dist::DataParallelOptions{.shard = shard});
+      parallel_.emplace(
+          workload_->model(), world_->group(),
+          dist::DataParallelOptions{.shard = shard,
+                                    .whole_parameters = shard && models::algorithm_of(train_options()).needs_whole});
     else if (shard)
       progress_.log("--strategy zero1: there is one process, so nothing is divided");
     const int status = train(from);

@@ -58,6 +58,7 @@ struct Setting {
   int64_t accumulate = 1;
   bool kahan = false, amsgrad = false, find_unused = false, unscale = false;
   bool later_group = false;  // parameters without weight decay are a group that is added after construction
+  bool whole = false;        // parameters belong whole to ranks
   DType reduce_dtype = float32;
 };
 
@@ -79,7 +80,8 @@ class Training {
                    .first_bucket_bytes = setting.bucket_bytes / 2 + 1,
                    .reduce_dtype = setting.reduce_dtype,
                    .find_unused = setting.find_unused,
-                   .shard = shard}),
+                   .shard = shard,
+                   .whole_parameters = shard && setting.whole}),
         optimizer_(parallel_, first_groups(), algorithm_of(setting)),
         scaler_({.enabled = setting.init_scale > 0,
                  .init_scale = std::max(setting.init_scale, 1.0),
@@ -102,6 +104,7 @@ class Training {
                                            : optimizer_.step({.max_norm = setting_.max_norm, .skip_non_finite = true});
       if (scaler_.enabled()) scaler_.update();
       optimizer_.zero_grad();
+      net_.zero_grad();  // also what the optimizer does not have
       norms_.push_back(result.grad_norm());
       skipped_.push_back(result.skipped());
       bad_ = result.first_non_finite();
@@ -124,7 +127,7 @@ class Training {
  private:
   std::vector<optim::ParameterGroup> first_groups() const {
     std::vector<optim::ParameterGroup> groups = optim::no_decay_groups(net_.parameters(), 0.1);
-    if (setting_.later_group) groups.pop_back();
+    if (setting_.later_group || setting_.optimizer == "muon") groups.pop_back();  // matrices alone
     return groups;
   }
   static optim::Algorithm algorithm_of(const Setting& setting) {
@@ -132,6 +135,11 @@ class Training {
     if (setting.optimizer == "sgd")
       return optim::algorithm_of(
           optim::SGDOptions{.lr = 0.05, .momentum = 0.9, .master_weights = master, .kahan = setting.kahan});
+    if (setting.optimizer == "lamb")
+      return optim::algorithm_of(optim::LambOptions{.lr = 0.01, .master_weights = master, .kahan = setting.kahan});
+    if (setting.optimizer == "adafactor")
+      return optim::algorithm_of(optim::AdafactorOptions{.lr = 0.01, .master_weights = master, .kahan = setting.kahan});
+    if (setting.optimizer == "muon") return optim::algorithm_of(optim::MuonOptions{.lr = 0.01});
     if (setting.optimizer == "rmsprop_tf")
       return optim::algorithm_of(test::RmspropTfOptions{.momentum = 0.8, .centered = true});
     if (setting.optimizer == "adam")
@@ -217,6 +225,42 @@ TEST(ShardedOptimizer, AccumulationAndUnusedParametersAsUnsharded) {
   expect_as_unsharded(16, {.accumulate = 2, .find_unused = true}, 12, "unused at times, two passes a step");
 }
 
+TEST(ShardedOptimizer, WholeParametersAsUnsharded) {
+  expect_as_unsharded(60, {.optimizer = "lamb", .whole = true}, 12, "lamb");
+  expect_as_unsharded(61, {.optimizer = "adafactor", .bucket_bytes = 20'000, .whole = true}, 12, "adafactor");
+  expect_as_unsharded(62, {.optimizer = "muon", .whole = true}, 12, "muon");
+  expect_as_unsharded(63, {.bucket_bytes = 20'000, .whole = true}, 12, "adamw");
+  expect_as_unsharded(64, {.optimizer = "lamb", .later_group = true, .whole = true}, 8, "a group that is added later");
+  expect_as_unsharded(65, {.optimizer = "lamb", .accumulate = 2, .find_unused = true, .whole = true}, 9, "unused");
+  expect_as_unsharded(66, {.optimizer = "lamb", .weights = bfloat16, .whole = true}, 8, "lamb with master weights");
+  expect_as_unsharded(67, {.optimizer = "adafactor", .weights = bfloat16, .kahan = true, .whole = true}, 8,
+                      "adafactor with Kahan's summation");
+  expect_as_unsharded(68, {.optimizer = "muon", .weights = bfloat16, .whole = true}, 8, "muon with master weights");
+  const double high = std::ldexp(1, 24);
+  expect_as_unsharded(69, {.optimizer = "adafactor", .autocast = float16, .init_scale = high, .whole = true}, 20,
+                      "fp16 autocast");
+}
+
+/// Each parameter's state is on one rank alone, and the largest are on different ones.
+TEST(ShardedOptimizer, WholeParametersAreSharedOut) {
+  Training training(world->group(), {.optimizer = "lamb", .whole = true}, true);
+  training.steps(70, 0, 1);
+  const int64_t own = training.optimizer().state_bytes();
+  Tensor sum = from_vector<int64_t>({own}, {1}), most = sum.clone();
+  group().all_reduce(sum);
+  group().all_reduce(most, ReduceOp::kMax);
+  int64_t elements = 0, largest = 0;
+  for (const NamedTensor& parameter : training.net().parameters())
+    if (parameter.tensor.requires_grad()) {
+      elements += parameter.tensor.numel();
+      largest = std::max(largest, parameter.tensor.numel());
+    }
+  EXPECT_EQ(sum.item<int64_t>(), 8 * elements);
+  EXPECT_LE(most.item<int64_t>(), 8 * (size() == 1 ? elements : largest));  // the others have less together
+  const ModelStateMemory memory = model_state_memory(training.net(), training.optimizer(), &training.parallel());
+  EXPECT_EQ(memory.optimizer, own);
+}
+
 /// What rank 0 has, for all ranks, by way of a file.
 StateView shared(const StateView& state) {
   const std::string path = testing::TempDir() + "/sharded_" + std::to_string(shared_seed()) + ".safetensors";
@@ -230,7 +274,10 @@ StateView shared(const StateView& state) {
 
 TEST(ShardedOptimizer, CheckpointsOfAnyNumberOfRanks) {
   for (const Setting& setting : {Setting{.bucket_bytes = 20'000}, Setting{.weights = bfloat16, .amsgrad = true},
-                                 Setting{.optimizer = "sgd", .weights = bfloat16, .kahan = true, .find_unused = true}})
+                                 Setting{.optimizer = "sgd", .weights = bfloat16, .kahan = true, .find_unused = true},
+                                 Setting{.optimizer = "lamb", .weights = bfloat16, .whole = true},
+                                 Setting{.optimizer = "adafactor", .find_unused = true, .whole = true},
+                                 Setting{.optimizer = "muon", .whole = true}})
     for (int writers = 1; writers <= size(); ++writers)
       for (const bool sharded : {true, false}) {
         const auto first = [](int count) { return group().split(rank() < count ? 0 : -1); };
@@ -281,6 +328,26 @@ TEST(ShardedOptimizer, StatesThatDoNotFit) {
   expect_contains(error(), {"missing: exp_avg_sq."});
 }
 
+/// Every rank checks also what it does not own.
+TEST(ShardedOptimizer, StatesOfWholeParametersThatDoNotFit) {
+  Training training(world->group(), {.optimizer = "adafactor", .whole = true}, true);
+  training.steps(71, 0, 2);
+  StateView state = shared(training.found().state);
+  const auto error = [&] { return error_of([&] { training.optimizer().load_state_dict(state); }); };
+  EXPECT_EQ(error(), "no error");
+  for (const char* name : {"row_var.wide.weight", "col_var.first.weight", "variance.first.bias"}) {
+    Tensor& entry =
+        std::find_if(state.begin(), state.end(), [&](const NamedTensor& e) { return e.name == name; })->tensor;
+    const Tensor before = entry;
+    entry = zeros({5});
+    expect_contains(error(), {name});
+    entry = before;
+  }
+  EXPECT_EQ(error(), "no error");
+  state.pop_back();
+  expect_contains(error(), {"missing: "});
+}
+
 TEST(ShardedOptimizer, PassesAddUpUntilAStep) {
   Training training(world->group(), {}, true);
   if (size() == 1) return;
@@ -320,8 +387,13 @@ TEST(ShardedOptimizer, MistakesAreErrors) {
   const Tensor loss = sum(training.net().forward(values_of(rank(), 40, {4, 13}, float32), false));
   expect_error([&] { loss.backward(); }, {"no gradient for spare"});
   const std::vector<optim::ParameterGroup> others = {{plain.parameters(), {}, {}}};
-  expect_error([&] { ShardedOptimizer(training.parallel(), others, optim::SGDOptions{}); },
-               {"parameter 'weight' is not of the module"});
+  Training whole(world->group(), {.optimizer = "lamb", .whole = true}, true);
+  for (Training* divided : {&training, &whole})
+    expect_error([&] { ShardedOptimizer(divided->parallel(), others, optim::SGDOptions{}); },
+                 {"parameter 'weight' is not of the module"});
+  const std::vector<optim::ParameterGroup> own = {{training.net().parameters(), {}, {}}};
+  expect_error([&] { ShardedOptimizer(training.parallel(), own, optim::LambOptions{}); },
+               {"lamb: needs whole parameters", "whole_parameters = true"});
 }
 
 TEST(ShardedOptimizer, MemoryIsThatOfTheFormula) {
