@@ -62,9 +62,9 @@ struct AdafactorRule {
 
   template <class F>
   struct Step {
-    F share;  // 1 - beta2
-    F keep;   // of the weight
-    F smallest, smallest_square;
+    F share;                               // 1 - beta2
+    F keep;                                // of the weight
+    F smallest, smallest_square, largest;  // largest: 1 / smallest
     /// average + share * (value - average), exact at either end.
     TERN_HD F moved(F average, F value) const {
       return share < F(0.5) ? average + share * (value - average) : value - (1 - share) * (value - average);
@@ -73,6 +73,10 @@ struct AdafactorRule {
     TERN_HD F change(F gradient, F mean_square) const {
       return gradient / math::sqrt(math::max(mean_square, smallest_square));
     }
+    /// The same where the mean square is a product: of a row's number and a column's, whose inverse roots are given.
+    TERN_HD F change(F gradient, F of_row, F of_column) const {
+      return gradient * math::min(of_row * of_column, largest);
+    }
   };
   template <class F>
   TERN_HD Step<F> prepare(int64_t count) const {
@@ -80,7 +84,8 @@ struct AdafactorRule {
     return {.share = static_cast<F>(math::pow(static_cast<double>(count), beta2_decay)),
             .keep = static_cast<F>(1 - lr * weight_decay),
             .smallest = static_cast<F>(least),
-            .smallest_square = static_cast<F>(least * least)};
+            .smallest_square = static_cast<F>(least * least),
+            .largest = static_cast<F>(1 / least)};
   }
   /// What the change is multiplied by, from the sums of squares of `size` weights and changes.
   TERN_HD double rate(int64_t count, double weight, double change, int64_t size) const {

@@ -227,7 +227,6 @@ struct LayerTile {
 template <class F, class G, class W>
 void adafactor_sums(const LayerTile& tile, F factor) {
   alignas(64) F columns[kLayerTileColumns] = {};
-  LaneSum<F> weight_sum;
   double weights_total = 0;
   for (int64_t r = 0; r < tile.rows; ++r) {
     LaneSum<F> row_sum, row_weights;
@@ -308,27 +307,34 @@ void for_each_change(const LayerTile& tile, AdafactorRule::Step<F> step, F facto
   const F* const columns =
       static_cast<const F*>(tile.tensor.states[1]) + tile.matrix * tile.tiles.columns + tile.column;
   const F inverse = inverse_row_mean(tile, step.smallest);
+  alignas(64) F of_columns[kLayerTileColumns];  // inverse roots
+  for (int64_t c = 0; c < tile.columns; ++c) of_columns[c] = 1 / math::sqrt(columns[c]);
   for (int64_t r = 0; r < tile.rows; ++r) {
-    const F share = rows[r] * inverse;
+    const F of_row = 1 / math::sqrt(rows[r] * inverse);
     for_each_run(0, tile.columns, [&](int64_t c, int64_t n) {
       alignas(64) F changes[kTile];
       load_gradients<F, G>(tile.tensor, tile.at(r) + c, n, factor, changes);
 #pragma GCC ivdep
-      for (int64_t i = 0; i < n; ++i) changes[i] = step.change(changes[i], share * columns[c + i]);
+      for (int64_t i = 0; i < n; ++i) changes[i] = step.change(changes[i], of_row, of_columns[c + i]);
       body(tile.at(r) + c, n, changes);
     });
   }
 }
 
+constexpr int64_t kSumRuns = 32;  // runs of kTile elements that are added in fp32
+
 template <class F, class G>
 void adafactor_change_sum(const LayerTile& tile, AdafactorRule::Step<F> step, F factor) {
   double total = 0;
+  LaneSum<F> sum;
+  int64_t runs = 0;
   for_each_change<F, G>(tile, step, factor, [&](int64_t, int64_t n, const F* changes) {
-    LaneSum<F> sum;
     sum.add(n, Square(), changes);
+    if (++runs % kSumRuns != 0) return;
     total += static_cast<double>(sum.total());
+    sum = {};
   });
-  tile.change_sum() = total;
+  tile.change_sum() = total + static_cast<double>(sum.total());
 }
 
 template <class F, class G, class W>

@@ -146,7 +146,7 @@ __global__ void __launch_bounds__(kListThreads)
 template <class G, class F, class Body>
 __device__ void for_each_change(const LayerEntry& tensor, const LayerSums& sums, const AdafactorRule::Step<F>& step,
                                 F factor, const Body& body) {
-  TERN_SHARED(F, shares, [kLayerTileRows]);  // the rows' averages over their mean
+  TERN_SHARED(F, of_rows, [kLayerTileRows]);  // inverse roots: of the rows' averages over their mean
   const DeviceTile tile(tensor);
   const int64_t chunks = tile.tiles.row_chunks();
   const double total = sum_of(sums.sums + tile.tiles.chunk_sums() + tile.matrix * chunks, chunks, 1);
@@ -154,22 +154,22 @@ __device__ void for_each_change(const LayerEntry& tensor, const LayerSums& sums,
   const F* const rows = static_cast<const F*>(tensor.states[0]) + tile.matrix * tile.tiles.rows + tile.row;
   const F* const columns = static_cast<const F*>(tensor.states[1]) + tile.matrix * tile.tiles.columns + tile.column;
   const auto thread = static_cast<int>(threadIdx.x);
-  if (thread < tile.rows) shares[thread] = load_one(rows + thread) * inverse;
-  F of_columns[kTileSteps];
+  if (thread < tile.rows) of_rows[thread] = 1 / math::sqrt(load_one(rows + thread) * inverse);
+  F of_columns[kTileSteps];  // and of the columns' averages
 #pragma unroll
   for (int k = 0; k < kTileSteps; ++k) {
     const int c = thread + k * kListThreads;
-    of_columns[k] = c < tile.columns ? load_one(columns + c) : F(0);
+    of_columns[k] = c < tile.columns ? 1 / math::sqrt(load_one(columns + c)) : F(0);
   }
   block_barrier();
   for (int r = 0; r < tile.rows; ++r) {
-    const F share = shares[r];
+    const F of_row = of_rows[r];
 #pragma unroll
     for (int k = 0; k < kTileSteps; ++k) {
       const int c = thread + k * kListThreads;
       if (c >= tile.columns) continue;
       const F gradient = factor * load_number<F>(static_cast<const G*>(tensor.gradient) + tile.at(r, c));
-      body(tile.at(r, c), step.change(gradient, share * of_columns[k]));
+      body(tile.at(r, c), step.change(gradient, of_row, of_columns[k]));
     }
   }
 }
