@@ -4,25 +4,37 @@
 #include "tern/kernels/reduce.h"
 
 #include "tern/kernels/cpu/reduce_ops.h"
+#include "tern/kernels/cpu/short_rows.h"
 #include "tern/kernels/cpu/tile.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-constexpr int64_t kTile = 1024;     // elements in a staging buffer
-constexpr int64_t kRun = 4096;      // maximum number of elements combined in the compute type
-constexpr int64_t kBlock = 32768;   // elements per parallel block
-constexpr int64_t kMaxParts = 256;  // maximum number of parts of one long row
-constexpr int64_t kRowBlock = 128;  // a multiple of every op's kRows
-constexpr int64_t kMaxSplits = 32;  // maximum number of parts of tall columns
+constexpr int64_t kStage = 1024;       // elements in a staging buffer
+constexpr int64_t kRun = 4096;         // maximum number of elements combined in the compute type
+constexpr int64_t kBlock = 32768;      // elements per parallel block
+constexpr int64_t kMaxParts = 256;     // maximum number of parts of one long row
+constexpr int64_t kRowBlock = 128;     // a multiple of every op's kRows
+constexpr int64_t kMaxSplits = 32;     // maximum number of parts of tall columns
+constexpr int64_t kMinNeighbours = 8;  // fewer short rows are combined one by one
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+/// Results per parallel block, a multiple of `unit`, each of `length` elements.
+constexpr int64_t results_per_block(int64_t length, int64_t unit) {
+  return std::max<int64_t>(1, kBlock / std::max<int64_t>(length, 1) / unit) * unit;
+}
 
 /// The kept and the reduced dimensions of x, each coalesced. Operand 0 is x, operand 1 the result.
 struct Split {
   Layout<2> kept, reduced;
   bool inner_reduced = false;  // x's smallest stride belongs to a reduced dimension
+
+  /// True when rows are combined in blocks of neighbours.
+  bool has_short_rows() const {
+    const int64_t length = reduced.numel();
+    return inner_reduced && length > 0 && length <= kShortRow && kept.inner() >= kMinNeighbours;
+  }
 };
 
 Split split_dims(ConstView x, uint32_t dims, View y) {
@@ -47,7 +59,7 @@ template <class F>
 struct Source {
   const void* data;
   DType dtype;
-  /// A pointer to n elements from `offset` on: into x, or to `tile` after filling it with them (then n <= kTile).
+  /// A pointer to n elements from `offset` on: into x, or to `tile` after filling it with them (then n <= kStage).
   const F* load(int64_t offset, int64_t stride, int64_t n, F* tile) const {
     if (is_direct(stride)) return static_cast<const F*>(data) + offset;
     load_tile(dtype, data, offset, stride, n, tile);
@@ -56,23 +68,57 @@ struct Source {
   bool is_direct(int64_t stride) const { return dtype == dtype_of<F>() && stride == 1; }
 };
 
-/// Writes one result.
+/// The columns of a block of short rows.
+template <class F>
+class ColumnsOfRows {
+ public:
+  /// n <= kBlockRows rows, x_stride apart from `offset` on.
+  void load(const Source<F>& x, const Layout<2>& reduced, int64_t offset, int64_t x_stride, int64_t n) {
+    const int64_t length = reduced.numel(), inner = reduced.inner();
+    if (reduced.is_linear(0) && x_stride == length) {
+      const F* rows = static_cast<const F*>(x.data) + offset;
+      if (!x.is_direct(1)) {
+        load_tile(x.dtype, x.data, offset, 1, n * length, rows_);
+        rows = rows_;
+      }
+      return rows_to_columns(rows, n, length, columns_);
+    }
+    for (int64_t k = 0; k < length; ++k) {
+      const int64_t at = offset + reduced.row_offset(0, k / inner) + k % inner * reduced.inner_stride(0);
+      load_tile(x.dtype, x.data, at, x_stride, n, columns_ + k * kBlockRows<F>);
+    }
+  }
+  const F* column(int64_t c) const { return columns_ + c * kBlockRows<F>; }
+
+ private:
+  alignas(64) F rows_[kBlockRows<F> * kShortRow];
+  alignas(64) F columns_[kBlockRows<F> * kShortRow];
+};
+
+/// Writes results.
 struct Sink {
   View y;
   int64_t mean_of = 0;  // > 0: the divisor of a mean
   bool mean = false;
   bool accumulate = false;
 
-  template <class W>
-  void store(int64_t offset, W value) const {
-    dispatch_any(y.dtype, [&]<class T>() {
-      Stored<T>& target = y.as<Stored<T>>()[offset];
-      if (accumulate) value += convert<T, W>(target);
-      if (mean)
-        target = convert<double, T>(static_cast<double>(value) / static_cast<double>(mean_of));
-      else
-        target = convert<W, T>(value);
-    });
+  /// Of n <= kStage states, `stride` apart from `offset` on.
+  template <class Op, class State>
+  void store(int64_t offset, int64_t stride, const State* states, int64_t n) const {
+    using W = decltype(Op::result(states[0]));
+    alignas(64) W values[kStage];
+    for (int64_t i = 0; i < n; ++i) values[i] = Op::result(states[i]);
+    if (accumulate) {
+      alignas(64) W present[kStage];
+      load_tile(y.dtype, y.data, offset, stride, n, present);
+      for (int64_t i = 0; i < n; ++i) values[i] += present[i];
+    }
+    if (mean) {
+      alignas(64) double means[kStage];
+      for (int64_t i = 0; i < n; ++i) means[i] = static_cast<double>(values[i]) / static_cast<double>(mean_of);
+      return store_tile(y.dtype, y.data, offset, stride, n, means);
+    }
+    store_tile(y.dtype, y.data, offset, stride, n, values);
   }
 };
 
@@ -80,44 +126,89 @@ struct Sink {
 template <class Op, class F>
 typename Op::template State<F> reduce_range(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t begin,
                                             int64_t end) {
-  alignas(64) F tile[kTile];
+  alignas(64) F tile[kStage];
   const int64_t inner = reduced.inner(), stride = reduced.inner_stride(0);
-  const int64_t run = x.is_direct(stride) ? kRun : kTile;
+  const int64_t run = x.is_direct(stride) ? kRun : kStage;
   auto total = Op::template none<F>();
+  int64_t row = begin == 0 ? 0 : begin / inner, column = begin - row * inner;
   for (int64_t i = begin; i < end;) {
-    const int64_t row = i / inner, column = i % inner;
     const int64_t n = std::min({run, inner - column, end - i});
     const int64_t offset = base + reduced.row_offset(0, row) + column * stride;
     total = Op::join(total, Op::of(x.load(offset, stride, n, tile), n));
     i += n;
+    column += n;
+    if (column < inner) continue;
+    column = 0;
+    ++row;
   }
   return total;
+}
+
+/// Results that are neighbours in x and in y.
+struct Neighbours {
+  int64_t x_offset, x_stride, y_offset, y_stride, count;
+};
+/// Calls body for the kept elements [begin, end), at most kStage at a time.
+template <class Body>
+void for_neighbours(const Layout<2>& kept, int64_t begin, int64_t end, const Body& body) {
+  const int64_t inner = kept.inner(), x_stride = kept.inner_stride(0), y_stride = kept.inner_stride(1);
+  for (int64_t i = begin; i < end;) {
+    const int64_t row = i / inner, column = i % inner, n = std::min({kStage, inner - column, end - i});
+    body(Neighbours{kept.row_offset(0, row) + column * x_stride, x_stride, kept.row_offset(1, row) + column * y_stride,
+                    y_stride, n});
+    i += n;
+  }
 }
 
 /// The dimension of x's smallest stride is reduced: one result at a time, a long one in parts.
 template <class Op, class F>
 void reduce_inner(const Source<F>& x, const Split& split, const Sink& sink) {
-  const int64_t results = split.kept.numel(), length = split.reduced.numel(), inner = split.kept.inner();
-  const auto offset_of = [&](int operand, int64_t result) {
-    return split.kept.row_offset(operand, result / inner) + result % inner * split.kept.inner_stride(operand);
-  };
+  using State = typename Op::template State<F>;
+  const int64_t results = split.kept.numel(), length = split.reduced.numel();
   if (results >= 64 || length < 2 * kBlock) {
-    return parallel_for(
-        results, std::max<int64_t>(1, kBlock / std::max<int64_t>(length, 1)), [&](int64_t b, int64_t e) {
-          for (int64_t r = b; r < e; ++r)
-            sink.store(offset_of(1, r), Op::result(reduce_range<Op>(x, split.reduced, offset_of(0, r), 0, length)));
-        });
+    return parallel_for(results, results_per_block(length, 1), [&](int64_t b, int64_t e) {
+      State states[kStage];
+      for_neighbours(split.kept, b, e, [&](const Neighbours& to) {
+        for (int64_t i = 0; i < to.count; ++i)
+          states[i] = reduce_range<Op>(x, split.reduced, to.x_offset + i * to.x_stride, 0, length);
+        sink.template store<Op>(to.y_offset, to.y_stride, states, to.count);
+      });
+    });
   }
   const int64_t part = std::max(kBlock, ceil_div(ceil_div(length, kMaxParts), kRun) * kRun);
-  for (int64_t r = 0; r < results; ++r) {
-    typename Op::template State<F> parts[kMaxParts];
-    parallel_for(length, part, [&](int64_t b, int64_t e) {
-      parts[b / part] = reduce_range<Op>(x, split.reduced, offset_of(0, r), b, e);
+  for_neighbours(split.kept, 0, results, [&](const Neighbours& to) {
+    for (int64_t i = 0; i < to.count; ++i) {
+      State parts[kMaxParts];
+      parallel_for(length, part, [&](int64_t b, int64_t e) {
+        parts[b / part] = reduce_range<Op>(x, split.reduced, to.x_offset + i * to.x_stride, b, e);
+      });
+      State total = Op::template none<F>();
+      for (int64_t p = 0; p < ceil_div(length, part); ++p) total = Op::join(total, parts[p]);
+      sink.template store<Op>(to.y_offset + i * to.y_stride, 0, &total, 1);
+    }
+  });
+}
+
+/// Short rows: blocks of them are transposed, and then their columns are combined as those of reduce_outer.
+template <class Op, class F>
+void reduce_short(const Source<F>& x, const Split& split, const Sink& sink) {
+  constexpr int64_t kRows = kBlockRows<F>;
+  const int64_t length = split.reduced.numel();
+  parallel_for(split.kept.numel(), results_per_block(length, kRows), [&](int64_t b, int64_t e) {
+    typename Op::template State<F> totals[kRows];
+    ColumnsOfRows<F> columns;
+    for_neighbours(split.kept, b, e, [&](const Neighbours& all) {
+      for (int64_t first = 0; first < all.count; first += kRows) {
+        const int64_t n = std::min(kRows, all.count - first);
+        columns.load(x, split.reduced, all.x_offset + first * all.x_stride, all.x_stride, n);
+        const auto load_column = [&](int64_t column, F*) { return columns.column(column); };
+        std::fill_n(totals, n, Op::template none<F>());
+        for (int64_t block = 0; block < length; block += Op::kRows)
+          Op::template join_rows<F>(load_column, block, std::min(length, block + Op::kRows), n, totals);
+        sink.template store<Op>(all.y_offset + first * all.y_stride, all.y_stride, totals, n);
+      }
     });
-    auto total = Op::template none<F>();
-    for (int64_t p = 0; p < ceil_div(length, part); ++p) total = Op::join(total, parts[p]);
-    sink.store(offset_of(1, r), Op::result(total));
-  }
+  });
 }
 
 /// totals[c] = the combination of rows [begin, end) of the reduced dimensions; `columns` columns from x offset `base`.
@@ -159,8 +250,7 @@ void reduce_outer(const Source<F>& x, const Split& split, const Sink& sink) {
                           for (int64_t t = b; t < e; ++t) {
                             const Task task = task_at(t);
                             reduce_rows<Op>(x, split.reduced, task.x_offset, x_stride, task.columns, 0, length, totals);
-                            for (int64_t c = 0; c < task.columns; ++c)
-                              sink.store(task.y_offset + c * y_stride, Op::result(totals[c]));
+                            sink.template store<Op>(task.y_offset, y_stride, totals, task.columns);
                           }
                         });
   }
@@ -171,18 +261,20 @@ void reduce_outer(const Source<F>& x, const Split& split, const Sink& sink) {
     parallel_for(length, part, [&](int64_t b, int64_t e) {
       reduce_rows<Op>(x, split.reduced, task.x_offset, x_stride, task.columns, b, e, parts[b / part]);
     });
-    for (int64_t c = 0; c < task.columns; ++c) {
-      State total = Op::template none<F>();
-      for (int64_t p = 0; p < ceil_div(length, part); ++p) total = Op::join(total, parts[p][c]);
-      sink.store(task.y_offset + c * y_stride, Op::result(total));
-    }
+    State totals[kColumns];
+    std::fill_n(totals, task.columns, Op::template none<F>());
+    for (int64_t p = 0; p < ceil_div(length, part); ++p)
+      for (int64_t c = 0; c < task.columns; ++c) totals[c] = Op::join(totals[c], parts[p][c]);
+    sink.template store<Op>(task.y_offset, y_stride, totals, task.columns);
   }
 }
 
 template <class Op, class F>
 void reduce_with(ConstView x, const Split& split, const Sink& sink) {
   const Source<F> source{x.data, x.dtype};
-  if (split.inner_reduced)
+  if (split.has_short_rows())
+    reduce_short<Op>(source, split, sink);
+  else if (split.inner_reduced)
     reduce_inner<Op>(source, split, sink);
   else
     reduce_outer<Op>(source, split, sink);
@@ -208,11 +300,11 @@ bool beats(bool largest, F a, F b) {
 /// Position of the first extreme element among `length` elements `stride` apart.
 template <class F>
 int64_t extreme_of_row(const Source<F>& x, bool largest, int64_t base, int64_t stride, int64_t length) {
-  alignas(64) F tile[kTile];
+  alignas(64) F tile[kStage];
   F best{};
   int64_t position = -1;
-  for (int64_t start = 0; start < length; start += kTile) {
-    const int64_t n = std::min(kTile, length - start);
+  for (int64_t start = 0; start < length; start += kStage) {
+    const int64_t n = std::min(kStage, length - start);
     const F* values = x.load(base + start * stride, stride, n, tile);
     const F extreme = largest ? reduce_contiguous<Largest>(values, n) : reduce_contiguous<Smallest>(values, n);
     if (position >= 0 && !beats(largest, extreme, best)) continue;
@@ -224,19 +316,39 @@ int64_t extreme_of_row(const Source<F>& x, bool largest, int64_t base, int64_t s
   return position;
 }
 
-/// Like the function above, for `columns` neighbouring columns.
-template <class F>
-void extreme_of_columns(const Source<F>& x, bool largest, int64_t base, int64_t column_stride, int64_t columns,
-                        int64_t stride, int64_t length, int64_t* positions) {
-  alignas(64) F tile[kTile], best[kTile];
+/// Like the function above, for `columns` <= kStage neighbouring columns; load(k, tile) reads their elements k.
+template <class F, class Load>
+void extreme_of_columns(const Load& load, bool largest, int64_t columns, int64_t length, int64_t* positions) {
+  alignas(64) F tile[kStage], best[kStage];
   for (int64_t k = 0; k < length; ++k) {
-    const F* values = x.load(base + k * stride, column_stride, columns, tile);
+    const F* values = load(k, tile);
 #pragma GCC ivdep
     for (int64_t c = 0; c < columns; ++c) {
       const bool better = k == 0 || beats(largest, values[c], best[c]);
       best[c] = better ? values[c] : best[c];
       positions[c] = better ? k : positions[c];
     }
+  }
+}
+
+/// Positions of the extremes of some neighbouring rows, along x's dimension of size `length` and stride `stride`.
+template <class F>
+void extremes_of(const Source<F>& x, const Split& split, bool largest, int64_t stride, int64_t length,
+                 const Neighbours& to, int64_t* positions) {
+  if (split.has_short_rows()) {
+    constexpr int64_t kRows = kBlockRows<F>;
+    ColumnsOfRows<F> columns;
+    for (int64_t first = 0; first < to.count; first += kRows) {
+      const int64_t n = std::min(kRows, to.count - first);
+      columns.load(x, split.reduced, to.x_offset + first * to.x_stride, to.x_stride, n);
+      extreme_of_columns<F>([&](int64_t k, F*) { return columns.column(k); }, largest, n, length, positions + first);
+    }
+  } else if (split.inner_reduced || to.count == 1) {
+    for (int64_t i = 0; i < to.count; ++i)
+      positions[i] = extreme_of_row(x, largest, to.x_offset + i * to.x_stride, stride, length);
+  } else {
+    const auto load = [&](int64_t k, F* tile) { return x.load(to.x_offset + k * stride, to.x_stride, to.count, tile); };
+    extreme_of_columns<F>(load, largest, to.count, length, positions);
   }
 }
 
@@ -261,24 +373,15 @@ void arg_extreme(Stream, bool largest, ConstView x, int dim, void*, View index) 
   if (index.numel() == 0) return;
   const Split split = split_dims(x, 1u << dim, index);
   const int64_t length = x.shape[dim], stride = x.strides[dim];
-  const Layout<2>& kept = split.kept;
-  const int64_t inner = kept.inner(), chunks = split.inner_reduced ? inner : ceil_div(inner, kTile);
-  const int64_t columns = split.inner_reduced ? 1 : kTile;
-  const int64_t work = std::max<int64_t>(1, length * std::min(columns, inner));
   dispatch_compute(x.dtype, [&]<class F>() {
     const Source<F> source{x.data, x.dtype};
-    parallel_for(kept.numel() / inner * chunks, std::max<int64_t>(1, kBlock / work), [&](int64_t begin, int64_t end) {
-      int64_t positions[kTile];
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t row = task / chunks, column = task % chunks * columns, n = std::min(columns, inner - column);
-        const int64_t base = kept.row_offset(0, row) + column * kept.inner_stride(0);
-        if (n == 1)
-          positions[0] = extreme_of_row(source, largest, base, stride, length);
-        else
-          extreme_of_columns(source, largest, base, kept.inner_stride(0), n, stride, length, positions);
-        int64_t* out = index.as<int64_t>() + kept.row_offset(1, row) + column * kept.inner_stride(1);
-        for (int64_t c = 0; c < n; ++c) out[c * kept.inner_stride(1)] = positions[c];
-      }
+    const int64_t unit = split.has_short_rows() ? kBlockRows<F> : split.inner_reduced ? 1 : kStage;
+    parallel_for(split.kept.numel(), results_per_block(length, unit), [&](int64_t begin, int64_t end) {
+      int64_t positions[kStage];
+      for_neighbours(split.kept, begin, end, [&](const Neighbours& to) {
+        extremes_of(source, split, largest, stride, length, to, positions);
+        store_tile(DType::kInt64, index.data, to.y_offset, to.y_stride, to.count, positions);
+      });
     });
   });
 }
@@ -305,9 +408,9 @@ constexpr int64_t kNormBlock = kGradientNormBlockOnCpu;
 /// The sum of squares of one block: not finite exactly when an element is not.
 template <class F>
 double block_norm(const void* data, DType dtype, int64_t begin, int64_t end) {
-  alignas(64) F tile[kTile];
+  alignas(64) F tile[kStage];
   const Source<F> x{data, dtype};
-  const int64_t run = x.is_direct(1) ? kRun : kTile;
+  const int64_t run = x.is_direct(1) ? kRun : kStage;
   double total = 0;
   for (int64_t i = begin; i < end; i += run) {
     const int64_t n = std::min(run, end - i);

@@ -143,6 +143,7 @@ struct LogSumExp {
 
   template <class F>
   struct State {
+    using Compute = F;
     double largest, sum;  // the sum of exp(x - largest)
     State() = default;
     State(F largest_or_nan, F sum_of_exponentials)
@@ -171,26 +172,43 @@ struct LogSumExp {
     }
     return total;
   }
+  /// Without branches, so that loops over states vectorise.
   template <class S>
-  static S join(S a, S b) {
-    if (a.largest < b.largest) std::swap(a, b);
+  static S join(const S& a, const S& b) {
+    using F = typename S::Compute;
     // Equal ones may be infinite.
-    a.sum += b.sum * (a.largest == b.largest ? 1 : math::exp(b.largest - a.largest));
-    return a;
+    const double below = a.largest == b.largest ? 0 : -std::fabs(a.largest - b.largest);
+    const double factor = math::exp(static_cast<F>(below));
+    const bool first = a.largest >= b.largest;
+    S joined = a;
+    joined.largest = first ? a.largest : b.largest;
+    joined.sum = (first ? a.sum : b.sum) + (first ? b.sum : a.sum) * factor;
+    return joined;
   }
   template <class S>
   static double result(const S& state) {
-    return state.largest + math::log(state.sum);
+    return state.largest + math::log(static_cast<typename S::Compute>(state.sum));
   }
   template <class F, class Load>
   static void join_rows(const Load& load, int64_t begin, int64_t end, int64_t columns, State<F>* totals) {
     const RowBlock<kRows, kColumns, F, Load> block(load, begin, end, columns);
     alignas(64) F largest[kColumns], shifts[kColumns], sums[kColumns] = {};
     std::fill_n(largest, columns, Largest::identity<F>());
-    block.for_each([&](int64_t c, F x) { largest[c] = Largest::combine(largest[c], x); });
+    for (int64_t r = 0; r < block.count; ++r) {
+      const F* const single[] = {block.rows[r]};
+      combine_rows<Largest>(largest, single, columns);
+    }
     for (int64_t c = 0; c < columns; ++c) shifts[c] = finite(largest[c]);
-    block.for_each([&](int64_t c, F x) { sums[c] += math::exp(x - shifts[c]); });
+    for (int64_t r = 0; r < block.count; ++r) add_exponentials(block.rows[r], shifts, columns, sums);
     for (int64_t c = 0; c < columns; ++c) totals[c] = join(totals[c], State<F>(largest[c], sums[c]));
+  }
+
+ private:
+  template <class F>
+  static void add_exponentials(const F* __restrict x, const F* __restrict shifts, int64_t n, F* __restrict sums) {
+    alignas(64) F exponentials[kColumns];
+    for (int64_t c = 0; c < n; ++c) exponentials[c] = math::exp(x[c] - shifts[c]);
+    for (int64_t c = 0; c < n; ++c) sums[c] += exponentials[c];
   }
 };
 

@@ -130,12 +130,26 @@ TEST_P(Reduce, NanAndInfinity) {
     EXPECT_EQ(y.at(0), -INFINITY);
     EXPECT_TRUE(std::isnan(y.at(5)));
     EXPECT_TRUE(std::isnan(y.at(6)));
+    // Short rows, of which every seventh has a NaN.
+    for (const int64_t length : {1, 2, 5, 8, 13, 64}) {
+      Array rows(float32, {150, length}), result(float32, {150, 1});
+      for (int64_t i = 0; i < rows.numel(); ++i) rows.set(i, i % 3 == 0 ? -INFINITY : static_cast<double>(i % 5));
+      for (int64_t r = 0; r < 150; r += 7) rows.set(r * length + static_cast<int64_t>(random() % length), NAN);
+      for (Reduction r : reductions_of(float32)) {
+        if (r == Reduction::kAll || r == Reduction::kAny) continue;
+        run_reduce(r, rows, 2, result);
+        for (int64_t i = 0; i < 150; i += 7) ASSERT_TRUE(std::isnan(result.at(i))) << length << " " << i;
+        if (r != Reduction::kMax && r != Reduction::kMin && r != Reduction::kLogSumExp) continue;
+        for (int64_t i = 1; i < 150; i += 7) ASSERT_FALSE(std::isnan(result.at(i))) << length << " " << i;
+      }
+    }
   });
 }
 
 /// Far from 0, and beyond the range of exp.
 TEST_P(Reduce, DeviationsAndLogSumExpOfLargeNumbers) {
-  for (const ReduceCase& c : std::vector<ReduceCase>{{{9001}, 1}, {{3, 5000}, 2}, {{700, 40}, 1}, {{5, 300, 6}, 5}}) {
+  for (const ReduceCase& c : std::vector<ReduceCase>{
+           {{9001}, 1}, {{3, 5000}, 2}, {{700, 40}, 1}, {{5, 300, 6}, 5}, {{300, 7}, 2}, {{75, 50}, 2}}) {
     Array far = random_array(random, float32, c.shape, 9999, 10001),
           large = random_array(random, float32, c.shape, -900, 900);
     check_reduce(Reduction::kDeviations, far, c.dims, float32);
@@ -191,7 +205,7 @@ TEST_P(Reduce, ArgExtreme) {
 
 TEST_P(Reduce, ArgExtremeInVectorsAndParts) {
   for (DType dtype : kAllTypes)
-    for (const Shape& shape : std::vector<Shape>{{3, 131}, {2, 140001}, {9000, 32}, {70, 40}})
+    for (const Shape& shape : std::vector<Shape>{{3, 131}, {2, 140001}, {9000, 32}, {70, 40}, {63, 64}})
       for (Order order : {Order::kContiguous, Order::kMisaligned}) {
         const int dim = shape[0] > shape[1] ? 0 : 1;
         Array x(dtype, shape, order);

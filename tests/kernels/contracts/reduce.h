@@ -104,28 +104,15 @@ struct ReduceCase {
   Shape shape;
   uint32_t dims;
 };
-/// Rows and columns, in parts and whole, for warps and for blocks, aligned or not.
-inline const std::vector<ReduceCase> kReduceCases = {{{1}, 1},
-                                                     {{}, 0},
-                                                     {{70001}, 1},
-                                                     {{200001}, 1},
-                                                     {{2, 33001}, 2},
-                                                     {{2, 70001}, 2},
-                                                     {{5, 5001}, 2},
-                                                     {{20, 2048}, 2},
-                                                     {{100, 131}, 2},
-                                                     {{100, 1031}, 2},
-                                                     {{9, 127}, 2},
-                                                     {{20001, 2}, 1},
-                                                     {{70001, 2}, 1},
-                                                     {{3001, 130}, 1},
-                                                     {{4097, 40}, 1},
-                                                     {{257, 500}, 1},
-                                                     {{257, 1500}, 1},
-                                                     {{9, 4, 50, 3}, 5},
-                                                     {{9, 4, 50, 3}, 10},
-                                                     {{20, 1, 300}, 2},
-                                                     {{2, 2, 2, 2, 2, 2, 2, 3}, 0xa5}};
+/// Rows and columns, in parts and whole, for warps and for blocks, aligned or not; short rows, which the CPU
+/// transposes.
+inline const std::vector<ReduceCase> kReduceCases = {
+    {{1}, 1},         {{}, 0},          {{70001}, 1},       {{200001}, 1},       {{2, 33001}, 2},
+    {{2, 70001}, 2},  {{5, 5001}, 2},   {{20, 2048}, 2},    {{100, 131}, 2},     {{100, 1031}, 2},
+    {{9, 127}, 2},    {{20001, 2}, 1},  {{70001, 2}, 1},    {{3001, 130}, 1},    {{4097, 40}, 1},
+    {{257, 500}, 1},  {{257, 1500}, 1}, {{9, 4, 50, 3}, 5}, {{9, 4, 50, 3}, 10}, {{20, 1, 300}, 2},
+    {{1003, 1}, 2},   {{1003, 2}, 2},   {{517, 3}, 2},      {{1030, 4}, 2},      {{131, 9}, 2},
+    {{2, 75, 16}, 4}, {{77, 29}, 2},    {{130, 64}, 2},     {{40, 5, 3, 7}, 10}, {{2, 2, 2, 2, 2, 2, 2, 3}, 0xa5}};
 /// Runs of elements: one result in parts, several runs per result, unaligned runs. Runs of results: whole, with a
 /// ragged end, in parts.
 inline const std::vector<ReduceCase> kVectorCases = {{{140001}, 1},  {{3, 7, 144}, 5}, {{3, 7, 131}, 5}, {{3, 131}, 2},
