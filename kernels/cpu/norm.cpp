@@ -1,6 +1,7 @@
 #include "tern/kernels/norm.h"
 
 #include "tern/kernels/cpu/norm_rows.h"
+#include "tern/kernels/cpu/short_rows.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
@@ -8,6 +9,52 @@ namespace {
 
 /// Rows per block: about 64 KiB.
 int64_t row_grain(int64_t cols) { return std::max<int64_t>(1, 16384 / std::max<int64_t>(cols, 1)); }
+
+/// Rows of so few elements are normalised in blocks: one element for each lane of LaneSum, so that the bits are those
+/// of the functions for one row, which row chains call.
+template <class T>
+constexpr int64_t kShortNorm = std::min<int64_t>(kShortRow, LaneSum<ComputeType<T>>::kLanes);
+
+/// The norm of n <= kBlockRows short rows; without `mean` RMS norm.
+template <class T, class F>
+void normalize_short_rows(const T* z, int64_t n, int64_t cols, double eps, const Affine<T>& gamma,
+                          const Affine<T>& beta, T* y, F* mean, F* rstd) {
+  constexpr int64_t kRows = kBlockRows<F>;
+  ShortRows<T> rows(z, n, cols);
+  BlockSums<F> sums;
+  alignas(64) F centers[kRows] = {}, factors[kRows], values[kRows];
+  if (mean) {
+    for (int64_t c = 0; c < cols; ++c) sums.add(c, rows.column(c));
+    const F* const totals = sums.totals(cols);
+    for (int64_t r = 0; r < kRows; ++r) centers[r] = totals[r] / static_cast<F>(cols);
+    std::copy_n(centers, n, mean);
+  }
+  for (int64_t c = 0; c < cols; ++c) {
+    const F* const x = rows.column(c);
+    for (int64_t r = 0; r < kRows; ++r) values[r] = (x[r] - centers[r]) * (x[r] - centers[r]);
+    sums.add(c, values);
+  }
+  const F* const totals = sums.totals(cols);
+  for (int64_t r = 0; r < kRows; ++r)
+    factors[r] = F(1) / std::sqrt(totals[r] / static_cast<F>(cols) + static_cast<F>(eps));
+  std::copy_n(factors, n, rstd);
+
+  F gamma_buffer[kShortRow], beta_buffer[kShortRow];
+  const F* const scale = gamma ? gamma.tile(0, gamma_buffer, cols) : nullptr;
+  const F* const shift = beta ? beta.tile(0, beta_buffer, cols) : nullptr;
+  for (int64_t c = 0; c < cols; ++c) {
+    F* const x = rows.column(c);
+    if (scale && shift)
+      for (int64_t r = 0; r < kRows; ++r) x[r] = (x[r] - centers[r]) * factors[r] * scale[c] + shift[c];
+    else if (shift)
+      for (int64_t r = 0; r < kRows; ++r) x[r] = (x[r] - centers[r]) * factors[r] + shift[c];
+    else
+      for (int64_t r = 0; r < kRows; ++r) x[r] = (x[r] - centers[r]) * factors[r];
+    if (scale && !shift)
+      for (int64_t r = 0; r < kRows; ++r) x[r] *= scale[c];
+  }
+  rows.store(y);
+}
 
 // ---- backward ----------------------------------------------------------------------------------------------------
 
@@ -114,19 +161,29 @@ void layer_norm_forward(Stream, ConstView x, ConstView residual, ConstView gamma
     using F = ComputeType<T>;
     const Affine<T> scale(gamma), shift(beta);
     const bool sums = residual || z || factors.active();
+    // The row to normalise: x's, or the sum of it and the residual, which is then computed.
+    const auto input_of = [&](int64_t r) -> const T* {
+      const T* const input = x.as<T>() + r * cols;
+      if (!sums) return input;
+      T* const kept = (z ? z.as<T>() : y.as<T>()) + r * cols;
+      add_row(r, cols, input, residual ? residual.as<T>() + r * cols : nullptr, factors, kept);
+      return kept;
+    };
     parallel_for(rows, row_grain(cols), [&](int64_t begin, int64_t end) {
+      if (cols <= kShortNorm<T>) {
+        return for_row_blocks<F>(begin, end, [&](int64_t first, int64_t n) {
+          const T* const input = input_of(first);
+          for (int64_t r = 1; r < n; ++r) input_of(first + r);
+          normalize_short_rows(input, n, cols, eps, scale, shift, y.as<T>() + first * cols,
+                               mean ? mean.as<F>() + first : nullptr, rstd.as<F>() + first);
+        });
+      }
       for (int64_t r = begin; r < end; ++r) {
-        const T* input = x.as<T>() + r * cols;
-        T* output = y.as<T>() + r * cols;
-        if (sums) {
-          T* kept = z ? z.as<T>() + r * cols : output;
-          add_row(r, cols, input, residual ? residual.as<T>() + r * cols : nullptr, factors, kept);
-          input = kept;
-        }
+        const T* const input = input_of(r);
         const F center = mean ? row_mean(input, cols) : F(0), factor = row_rstd(input, cols, eps, center);
         if (mean) mean.as<F>()[r] = center;
         rstd.as<F>()[r] = factor;
-        normalize_row(input, cols, center, factor, scale, shift, output);
+        normalize_row(input, cols, center, factor, scale, shift, y.as<T>() + r * cols);
       }
     });
   });

@@ -1,7 +1,7 @@
 #pragma once
 // Code shared by softmax and cross entropy: a row's largest element and the sum of exponentials relative to it.
 
-#include "tern/kernels/cpu/rows.h"
+#include "tern/kernels/cpu/short_rows.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
@@ -26,6 +26,9 @@ struct LargestNumber : Sum {
   }
 };
 
+/// Elements of a 16-bit row that are kept in the compute type between passes, so that they are converted once.
+inline constexpr int64_t kKeptRow = 4096;
+
 /// Also writes the exponentials to `exponentials` unless it is null; it may be x.
 template <class F, class T>
 inline RowExponentials<F> sum_exponentials(const T* x, int64_t cols, F* exponentials) {
@@ -40,13 +43,41 @@ inline RowExponentials<F> sum_exponentials(const T* x, int64_t cols, F* exponent
   for (int64_t j = 0; j < cols; j += kTile) {
     const int64_t n = std::min(kTile, cols - j);
     const F* from = widen(x + j, buffer, n);
-    for (int64_t i = 0; i < n; ++i) powers[i] = math::exp(from[i] - largest);
+    F* const to = exponentials ? exponentials + j : powers;
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) to[i] = math::exp(from[i] - largest);
     sum.add(
-        n, [](auto v) { return v; }, powers);
-    if (exponentials) std::copy_n(powers, n, exponentials + j);
+        n, [](auto v) { return v; }, to);
   }
   return {largest, sum.total()};
 }
+
+/// The same for a block of short rows.
+template <class F>
+struct BlockExponentials {
+  alignas(64) F largest[kBlockRows<F>];
+  BlockSums<F> sums;
+  const F* sum;
+
+  /// Replaces the elements by the exponentials if `keep`.
+  template <class T>
+  BlockExponentials(ShortRows<T>& rows, bool keep) {
+    constexpr int64_t kRows = kBlockRows<F>;
+    std::fill_n(largest, kRows, LargestNumber::identity<F>());
+    for (int64_t c = 0; c < rows.columns(); ++c) {
+      const F* const x = rows.column(c);
+      for (int64_t r = 0; r < kRows; ++r) largest[r] = LargestNumber::combine(largest[r], x[r]);
+    }
+    alignas(64) F powers[kRows];
+    for (int64_t c = 0; c < rows.columns(); ++c) {
+      F* const x = rows.column(c);
+      for (int64_t r = 0; r < kRows; ++r) powers[r] = math::exp(x[r] - largest[r]);
+      if (keep) std::copy_n(powers, kRows, x);
+      sums.add(c, powers);
+    }
+    sum = sums.totals(rows.columns());
+  }
+};
 
 }  // namespace
 }  // namespace tern::kernels::TERN_CPU
