@@ -12,6 +12,10 @@ TERN_KERNEL(void, softmax_forward, Stream stream, bool log, ConstView x, View y)
 /// The gradient dx, from the saved y.
 TERN_KERNEL(void, softmax_backward, Stream stream, bool log, ConstView y, ConstView dy, View dx);
 
+/// The same over the middle dimension of contiguous x[outer, cols, inner], which has 3 dimensions.
+TERN_KERNEL(void, softmax_columns_forward, Stream stream, bool log, ConstView x, View y);
+TERN_KERNEL(void, softmax_columns_backward, Stream stream, bool log, ConstView y, ConstView dy, View dx);
+
 /// Cross entropy of contiguous logits[rows, classes] against int64 targets[rows]; a target equal to ignore_index is
 /// skipped. Writes each row's loss (fp32, fp64 for fp64 logits) and log-sum-exp; cross_entropy_mean averages them.
 /// losses[i] = weight_i * ((1 - smoothing) * nll_i + smoothing * mean over classes of -log p), PyTorch's definition.

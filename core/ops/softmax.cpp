@@ -8,16 +8,22 @@
 namespace tern {
 namespace {
 
-/// Over the last dimension of a contiguous tensor.
+/// Over one dimension of a contiguous tensor.
 struct Softmax final : Function<Softmax> {
   static constexpr const char* kName = "softmax";
   static constexpr bool kTwiceDifferentiable = true;
   SavedOutput y_;
+  int dim_ = 0;
   bool log_ = false;
-  Tensor forward(const Tensor& x, bool log) {
+  Tensor forward(const Tensor& x, int dim, bool log) {
+    dim_ = dim;
     log_ = log;
     const Tensor y = empty(x.shape(), x.options());
-    kernels::softmax_forward(current_stream(x.device()), log, x.view(), y.view());
+    const kernels::Stream stream = current_stream(x.device());
+    if (dim == x.dim() - 1)
+      kernels::softmax_forward(stream, log, x.view(), y.view());
+    else
+      kernels::softmax_columns_forward(stream, log, columns(x), columns(y));
     y_ = y;
     return y;
   }
@@ -25,21 +31,29 @@ struct Softmax final : Function<Softmax> {
     const Tensor y = y_.get();
     if (grad_enabled()) {
       // Composed of ops, so that it can be differentiated again.
-      if (log_) return {sub(dy, mul(exp(y), sum(dy, {-1}, true)))};
-      return {mul(y, sub(dy, sum(mul(dy, y), {-1}, true)))};
+      if (log_) return {sub(dy, mul(exp(y), sum(dy, {dim_}, true)))};
+      return {mul(y, sub(dy, sum(mul(dy, y), {dim_}, true)))};
     }
     const Tensor dx = empty(y.shape(), y.options());
-    kernels::softmax_backward(current_stream(y.device()), log_, y.view(), dy.contiguous().view(), dx.view());
+    const kernels::Stream stream = current_stream(y.device());
+    if (dim_ == y.dim() - 1)
+      kernels::softmax_backward(stream, log_, y.view(), dy.contiguous().view(), dx.view());
+    else
+      kernels::softmax_columns_backward(stream, log_, columns(y), columns(dy.contiguous()), columns(dx));
     return {dx};
+  }
+  /// [outer, dimension, inner].
+  kernels::View columns(const Tensor& t) const {
+    int64_t outer = 1, inner = 1;
+    for (int d = 0; d < t.dim(); ++d) (d < dim_ ? outer : inner) *= d == dim_ ? 1 : t.size(d);
+    return t.reshape({outer, t.size(dim_), inner}).view();
   }
 };
 
 Tensor over_dimension(const Tensor& x, int dim, bool log) {
   TERN_CHECK(is_floating(x.dtype()), "softmax: expected a floating tensor, got ", x.dtype());
-  if (x.dim() == 0) return Softmax::apply(x.reshape({1}), log).reshape(Shape{});
-  const int i = x.shape().wrap(dim);
-  if (i == x.dim() - 1) return Softmax::apply(x.contiguous(), log);
-  return Softmax::apply(x.transpose(i, -1).contiguous(), log).transpose(i, -1);
+  if (x.dim() == 0) return Softmax::apply(x.reshape({1}), 0, log).reshape(Shape{});
+  return Softmax::apply(x.contiguous(), x.shape().wrap(dim), log);
 }
 
 }  // namespace

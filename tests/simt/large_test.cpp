@@ -92,6 +92,11 @@ const LaunchCase kLaunchCases[] = {
        cuda::softmax_forward(kCuda, false, imagined(bfloat16, {n, 8}), imagined(bfloat16, {n, 8}));
      },
      int64_t{1} << 35},
+    {"softmax of columns",
+     [](int64_t n) {
+       cuda::softmax_columns_forward(kCuda, false, imagined(bfloat16, {n, 8, 32}), imagined(bfloat16, {n, 8, 32}));
+     },
+     int64_t{1} << 32},
     {"cross_entropy",
      [](int64_t n) {
        cuda::cross_entropy_forward(kCuda, imagined(bfloat16, {n, 8}), imagined(int64, {n}), {}, -1, 0,

@@ -23,6 +23,8 @@ inline std::vector<Case> cases() {
         cases.push_back({dtype, 9, cols, log, order});
       cases.push_back({dtype, 3, 1, log});
       cases.push_back({dtype, 70, 2, log});
+      // Short rows, which the CPU transposes in blocks: below, at and above a vector's size and the longest such row.
+      for (const int64_t cols : {1, 3, 4, 5, 8, 15, 17, 63, 64, 65}) cases.push_back({dtype, 131, cols, log, order});
       cases.push_back({dtype, 5, 257, log});
       cases.push_back({dtype, 2, 5000, log});
       cases.push_back({dtype, 0, 4, log});
@@ -34,6 +36,24 @@ inline std::vector<Case> cases() {
     cases.push_back({dtype, 4, 0, true, Order::kContiguous});
   }
   return cases;
+}
+
+/// Of columns [outer, cols, inner]: few and many neighbours, short and long ones, longer than what the CPU keeps.
+struct ColumnCase {
+  int64_t outer, cols, inner;
+};
+inline std::vector<ColumnCase> column_cases() {
+  return {{1, 1, 1},   {3, 7, 2},   {41, 5, 3},   {2, 33, 31},   {1, 64, 257},
+          {3, 9, 600}, {2, 130, 5}, {1, 1025, 9}, {1, 2049, 17}, {2, 0, 4}};
+}
+
+/// [outer, cols, inner] as rows [outer * inner, cols].
+inline Array columns_as_rows(const Array& x) {
+  const int64_t cols = x.shape()[1], inner = x.shape()[2];
+  Array rows(x.dtype(), {x.shape()[0] * inner, cols});
+  for (int64_t r = 0; r < rows.shape()[0]; ++r)
+    for (int64_t k = 0; k < cols; ++k) rows.set(r * cols + k, x.at((r / inner * cols + k) * inner + r % inner));
+  return rows;
 }
 
 /// Compares y and dx, which was computed from y, with the definition in long double.
