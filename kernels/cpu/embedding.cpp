@@ -15,6 +15,8 @@ namespace {
 
 constexpr int64_t kBlock = 32768;  // elements per parallel block
 constexpr int64_t kColumns = 512;  // columns accumulated together
+constexpr int64_t kPiece = 2048;   // indices along one fibre that are read twice
+constexpr int64_t kFibres = 64;    // fibres with indices of their own that one task writes to
 
 int64_t id_at(ConstView ids, int64_t i) {
   return ids.dtype == DType::kInt32 ? static_cast<int64_t>(ids.as<int32_t>()[i]) : ids.as<int64_t>()[i];
@@ -68,25 +70,30 @@ void add_rows(const T* dy, const RowsById& sorted, int64_t padding_index, int64_
 
 /// The loops of gather and scatter. index has `dims` dimensions; operand 0 is the index, operand 1 the dense tensor of
 /// its shape (gather's y, scatter's source), operand 2 the tensor that is indexed along `dim`, operand 3 the positions
-/// of faults.
+/// of faults. The innermost loop is over a line: `count` neighbours along the last dimension, which is `dim` itself or
+/// one that all `length` indices along dim have.
 struct GatherPlan {
   Layout<4> outer;  // all dimensions except dim and the last one (if that is not dim)
-  int64_t length, inner;
-  int64_t along[4], across[4];  // strides along dim and along the last dimension
+  int64_t length = 1, count;
+  int64_t along[4] = {};  // strides along dim, unless that is the last dimension
+  int64_t step[4];        // strides along a line; of operand 2, in addition to what the index gives
+  int64_t size, pitch;    // of operand 2 along dim
 
-  GatherPlan(ConstView index, ConstView dense, ConstView indexed, int dim) {
+  GatherPlan(ConstView index, ConstView dense, ConstView indexed, int dim)
+      : count(index.shape[index.dims - 1]), size(indexed.shape[dim]), pitch(indexed.strides[dim]) {
     const int last = index.dims - 1;
-    int64_t positions[kMaxDims], step = 1;
+    int64_t positions[kMaxDims], next = 1;
     for (int d = last; d >= 0; --d) {
-      positions[d] = step;
-      step *= index.shape[d];
+      positions[d] = next;
+      next *= index.shape[d];
     }
     const int64_t* strides[] = {index.strides, dense.strides, indexed.strides, positions};
-    length = index.shape[dim];
-    inner = dim == last ? 1 : index.shape[last];
-    for (int k = 0; k < 4; ++k) {
-      along[k] = strides[k][dim];
-      across[k] = dim == last ? 0 : strides[k][last];
+    for (int k = 0; k < 4; ++k) step[k] = strides[k][last];
+    if (dim == last) {
+      step[2] = 0;
+    } else {
+      length = index.shape[dim];
+      for (int k : {0, 1, 3}) along[k] = strides[k][dim];
     }
     for (int d = 0; d < last; ++d) {
       if (d == dim || index.shape[d] == 1) continue;
@@ -97,7 +104,119 @@ struct GatherPlan {
     const int64_t unused[4] = {};
     outer.append(1, unused);  // row_offset ignores the last dimension
   }
+  /// Offset of operand k's elements that begin line `line` of `outer_row`, from element `first` on.
+  int64_t offset(int k, int64_t outer_row, int64_t line, int64_t first) const {
+    return outer.row_offset(k, outer_row) + line * along[k] + first * step[k];
+  }
+  bool contains(int64_t id) const { return static_cast<uint64_t>(id) < static_cast<uint64_t>(size); }
+  /// True if all indices of a line are one.
+  bool one_index() const { return step[0] == 0; }
 };
+
+/// True if all n indices are in [0, size).
+bool all_inside(const int64_t* index, int64_t step, int64_t n, int64_t size) {
+  uint64_t signs = 0;  // of the indices and of their distances to the last one
+  for (int64_t j = 0; j < n; ++j) {
+    const auto id = static_cast<uint64_t>(index[j * step]);
+    signs |= id | (static_cast<uint64_t>(size) - 1 - id);
+  }
+  return static_cast<int64_t>(signs) >= 0;
+}
+
+/// Reports the positions of n elements of a line.
+void report_line(IndexFault* fault, int64_t position, int64_t step, int64_t n) {
+  for (int64_t j = 0; fault && j < n; ++j) fault->report(position + j * step);
+}
+
+/// y[j] = x[index[j]] for a part of a line; `position` is that of its first element.
+template <class T>
+void gather_line(const GatherPlan& plan, const int64_t* index, const T* x, T* y, int64_t n, int64_t position,
+                 IndexFault* fault) {
+  const int64_t from_step = plan.step[2], to_step = plan.step[1];
+  if (plan.one_index()) {
+    if (!plan.contains(*index)) {
+      for (int64_t j = 0; j < n; ++j) y[j * to_step] = T(0);
+      return report_line(fault, position, plan.step[3], n);
+    }
+    const T* const from = x + *index * plan.pitch;
+    if (from_step == 1 && to_step == 1)
+      std::copy_n(from, n, y);
+    else
+      for (int64_t j = 0; j < n; ++j) y[j * to_step] = from[j * from_step];
+    return;
+  }
+  if (plan.step[0] == 1 && plan.pitch == 1 && to_step == 1 && from_step == 0 && all_inside(index, 1, n, plan.size)) {
+    for (int64_t j = 0; j < n; ++j) y[j] = x[index[j]];
+    return;
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    const int64_t id = index[j * plan.step[0]];
+    if (plan.contains(id)) {
+      y[j * to_step] = x[id * plan.pitch + j * from_step];
+    } else {
+      y[j * to_step] = T(0);
+      report_line(fault, position + j * plan.step[3], 0, 1);
+    }
+  }
+}
+
+/// target = the combination of target and value, in the compute type.
+template <ScatterMode kMode, class T>
+inline void combine_into(Stored<T>& target, Stored<T> value) {
+  using F = ComputeType<T>;
+  target = convert<F, T>(combined(kMode, static_cast<F>(convert<T, F>(target)), static_cast<F>(convert<T, F>(value))));
+}
+
+/// Combines y[index[j]] with source[j] for a part of a line, in order.
+template <ScatterMode kMode, class T>
+void scatter_line(const GatherPlan& plan, const int64_t* index, const Stored<T>* source, Stored<T>* y, int64_t n,
+                  int64_t position, IndexFault* fault) {
+  const int64_t from_step = plan.step[1], to_step = plan.step[2];
+  if (plan.one_index()) {
+    if (!plan.contains(*index)) return report_line(fault, position, plan.step[3], n);
+    Stored<T>* const to = y + *index * plan.pitch;
+    if (from_step == 1 && to_step == 1)
+      for (int64_t j = 0; j < n; ++j) combine_into<kMode, T>(to[j], source[j]);
+    else
+      for (int64_t j = 0; j < n; ++j) combine_into<kMode, T>(to[j * to_step], source[j * from_step]);
+    return;
+  }
+  if (plan.step[0] == 1 && plan.pitch == 1 && to_step == 0 && all_inside(index, 1, n, plan.size)) {
+    for (int64_t j = 0; j < n; ++j) combine_into<kMode, T>(y[index[j]], source[j * from_step]);
+    return;
+  }
+  for (int64_t j = 0; j < n; ++j) {
+    const int64_t id = index[j * plan.step[0]];
+    if (plan.contains(id))
+      combine_into<kMode, T>(y[id * plan.pitch + j * to_step], source[j * from_step]);
+    else
+      report_line(fault, position + j * plan.step[3], 0, 1);
+  }
+}
+
+template <ScatterMode kMode, class T>
+void scatter_as(const GatherPlan& plan, const Stored<T>* source, const int64_t* index, Stored<T>* y,
+                IndexFault* fault) {
+  // Each fibre along dim has one writer: a task is a chunk of neighbouring fibres, or the one fibre along a line, in
+  // pieces whose indices stay in cache.
+  const bool one_fibre = plan.step[2] == 0;
+  const int64_t width = plan.one_index() ? std::clamp<int64_t>(plan.count / num_threads(), 16, kColumns) : kFibres;
+  const int64_t piece = std::min(plan.count, one_fibre ? kPiece : width);
+  const int64_t chunk = one_fibre ? plan.count : piece, chunks = (plan.count + chunk - 1) / chunk;
+  const int64_t grain = std::max<int64_t>(1, kBlock / (plan.length * chunk));
+  parallel_for(plan.outer.numel() * chunks, grain, [&](int64_t begin, int64_t end) {
+    for (int64_t task = begin; task < end; ++task) {
+      const int64_t outer = task / chunks, start = task % chunks * chunk, stop = std::min(plan.count, start + chunk);
+      for (int64_t first = start; first < stop; first += piece) {
+        int64_t at[4];
+        for (int k = 0; k < 4; ++k) at[k] = plan.offset(k, outer, 0, first);
+        for (int64_t k = 0; k < plan.length; ++k)
+          scatter_line<kMode, T>(plan, index + at[0] + k * plan.along[0], source + at[1] + k * plan.along[1], y + at[2],
+                                 std::min(stop - first, piece), at[3] + k * plan.along[3], fault);
+      }
+    }
+  });
+}
 
 }  // namespace
 
@@ -137,20 +256,15 @@ void embedding_backward(Stream, ConstView dy, ConstView ids, int64_t padding_ind
 void gather(Stream, ConstView x, int dim, ConstView index, View y, IndexFault* fault) {
   if (index.numel() == 0) return;
   const GatherPlan plan(index, y, x, dim);
-  const int64_t rows = plan.outer.numel() * plan.length;
+  const int64_t chunk = std::min(plan.count, kBlock), chunks = (plan.count + chunk - 1) / chunk;
   dispatch_size(size_of(x.dtype), [&]<class T>() {
-    parallel_for(rows, std::max<int64_t>(1, kBlock / plan.inner), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const int64_t outer = r / plan.length, k = r % plan.length;
-        const int64_t* at = index.as<int64_t>() + plan.outer.row_offset(0, outer) + k * plan.along[0];
-        T* to = y.as<T>() + plan.outer.row_offset(1, outer) + k * plan.along[1];
-        const T* from = x.as<T>() + plan.outer.row_offset(2, outer);
-        for (int64_t j = 0; j < plan.inner; ++j) {
-          const int64_t id = at[j * plan.across[0]];
-          const bool good = id >= 0 && id < x.shape[dim];
-          if (!good && fault) fault->report(plan.outer.row_offset(3, outer) + k * plan.along[3] + j * plan.across[3]);
-          to[j * plan.across[1]] = good ? from[id * plan.along[2] + j * plan.across[2]] : T(0);
-        }
+    parallel_for(plan.outer.numel() * plan.length * chunks, kBlock / chunk, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) {
+        const int64_t line = task / chunks, first = task % chunks * chunk;
+        const int64_t outer = line / plan.length, k = line % plan.length;
+        const auto at = [&](int operand) { return plan.offset(operand, outer, k, first); };
+        gather_line(plan, index.as<int64_t>() + at(0), x.as<T>() + at(2), y.as<T>() + at(1),
+                    std::min(plan.count - first, chunk), at(3), fault);
       }
     });
   });
@@ -159,30 +273,22 @@ void gather(Stream, ConstView x, int dim, ConstView index, View y, IndexFault* f
 void scatter(Stream, ScatterMode mode, ConstView source, int dim, ConstView index, View y, IndexFault* fault) {
   if (index.numel() == 0) return;
   const GatherPlan plan(index, source, y, dim);
-  // Each fibre along dim has one writer; a task is a chunk of neighbouring fibres.
-  const int64_t chunk = std::min<int64_t>(plan.inner, 64), chunks = (plan.inner + chunk - 1) / chunk;
   dispatch_any(y.dtype, [&]<class T>() {
-    using F = ComputeType<T>;
-    const int64_t grain = std::max<int64_t>(1, kBlock / (plan.length * chunk));
-    parallel_for(plan.outer.numel() * chunks, grain, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) {
-        const int64_t outer = task / chunks, first = task % chunks * chunk, last = std::min(plan.inner, first + chunk);
-        const int64_t* at = index.as<int64_t>() + plan.outer.row_offset(0, outer);
-        const auto* from = source.as<Stored<T>>() + plan.outer.row_offset(1, outer);
-        auto* to = y.as<Stored<T>>() + plan.outer.row_offset(2, outer);
-        for (int64_t k = 0; k < plan.length; ++k)
-          for (int64_t j = first; j < last; ++j) {
-            const int64_t id = at[k * plan.along[0] + j * plan.across[0]];
-            if (id < 0 || id >= y.shape[dim]) {
-              if (fault) fault->report(plan.outer.row_offset(3, outer) + k * plan.along[3] + j * plan.across[3]);
-              continue;
-            }
-            auto& target = to[id * plan.along[2] + j * plan.across[2]];
-            const F value = static_cast<F>(convert<T, F>(from[k * plan.along[1] + j * plan.across[1]]));
-            target = convert<F, T>(combined(mode, static_cast<F>(convert<T, F>(target)), value));
-          }
-      }
-    });
+    const auto run = [&]<ScatterMode kMode>() {
+      scatter_as<kMode, T>(plan, source.as<Stored<T>>(), index.as<int64_t>(), y.as<Stored<T>>(), fault);
+    };
+    switch (mode) {
+      case ScatterMode::kAssign:
+        return run.template operator()<ScatterMode::kAssign>();
+      case ScatterMode::kAdd:
+        return run.template operator()<ScatterMode::kAdd>();
+      case ScatterMode::kMultiply:
+        return run.template operator()<ScatterMode::kMultiply>();
+      case ScatterMode::kMaximum:
+        return run.template operator()<ScatterMode::kMaximum>();
+      case ScatterMode::kMinimum:
+        return run.template operator()<ScatterMode::kMinimum>();
+    }
   });
 }
 

@@ -113,6 +113,48 @@ TEST_P(Embedding, GatherIndicesOutsideTheDimensionAreCountedAndLeftOut) {
   });
 }
 
+/// An index expanded over the columns, as index_select and index_add have it, over the rows, or along dim itself.
+TEST_P(Embedding, GatherAndScatterByExpandedIndices) {
+  const int64_t rows = 9, cols = target().is_cpu() ? 700 : 70;
+  for (const int dim : {0, 1})
+    for (const int expanded : {0, 1})
+      for (const Order order : kAllOrders) {
+        const int64_t size = dim == 0 ? rows : cols, length = expanded == 0 ? cols : rows;
+        const Array line = random_ids(random, int64, {length}, size);
+        Array index(int64, {rows, cols});
+        for (int64_t i = 0; i < rows * cols; ++i) index.set(i, line.at(expanded == 0 ? i % cols : i / cols));
+        for (const DType dtype : {float32, bfloat16, float64, uint8})
+          if (takes_case(0, random)) check_gather(dtype, {rows, cols}, dim, index, order, random, &line);
+      }
+}
+
+/// Every index that is out of range is reported, in every piece of a long line, and no other element is left out.
+TEST_P(Embedding, FaultsInALongLine) {
+  const int64_t n = target().is_cpu() ? 70001 : 3001;
+  const Array x = random_array(random, float32, {40}, 1, 2), source = random_array(random, float32, {n}, 1, 2);
+  Array index = random_ids(random, int64, {n}, 40), y(float32, {n}), sums(float32, {40});
+  const int64_t bad = 2500 + static_cast<int64_t>(random() % 400);
+  for (const auto& [i, id] : {std::pair<int64_t, double>{bad, 40}, {n - 1, -1}}) index.set(i, id);
+  sums.fill(0);
+  IndexFault faults[2];
+  run_kernel([&](Call& on) {
+    gather(on.stream(), on(x), 0, on(index), on(y), on.memory(&faults[0]));
+    scatter(on.stream(), ScatterMode::kMaximum, on(source), 0, on(index), on(sums), on.memory(&faults[1]));
+  });
+  std::vector<double> expected(40, 0);
+  for (int64_t i = 0; i < n; ++i) {
+    const bool good = i != bad && i != n - 1;
+    const auto id = static_cast<size_t>(good ? index.at(i) : 0);
+    ASSERT_EQ(y.at(i), good ? x.at(static_cast<int64_t>(id)) : 0) << i;
+    if (good) expected[id] = std::max(expected[id], source.at(i));
+  }
+  EXPECT_EQ(sums.values(), expected);
+  for (const IndexFault& fault : faults) {
+    EXPECT_EQ(fault.count, 2);
+    EXPECT_EQ(fault.first, bad);
+  }
+}
+
 /// The fault of a three-dimensional index has its row-major position, whatever dimension is indexed.
 TEST_P(Embedding, FaultsHaveRowMajorPositions) {
   const Array x = random_array(random, float32, {9, 9, 9}, 1, 2);

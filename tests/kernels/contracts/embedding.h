@@ -92,9 +92,16 @@ inline double combined_value(ScatterMode mode, DType dtype, double target, doubl
   return dtype == uint8 ? std::fmod(result, 256) : round_to(dtype, result);
 }
 
+/// The index on the target: all of it, or the expanded `line` (one element for each row or column) that it equals.
+inline ConstView index_on(Call& on, const Array& index, const Array* line) {
+  if (line == nullptr) return on(index);
+  const int64_t by_row = line->numel() == index.shape()[0] ? 1 : 0, strides[] = {by_row, 1 - by_row};
+  return {ConstView(on(*line)).data, int64, 2, index.shape().data(), strides};
+}
+
 /// Each result is rounded to the dtype.
 inline void check_scatter(ScatterMode mode, DType dtype, const Shape& shape, int dim, const Array& index, Order order,
-                          std::mt19937_64& random) {
+                          std::mt19937_64& random, const Array* line = nullptr) {
   SCOPED_TRACE(testing::Message() << "mode " << static_cast<int>(mode) << ", " << name_of(dtype));
   const double high = dtype == int64 ? 2 : 4;  // products of int64 stay small
   const Array source = random_array(random, dtype, index.shape(), 0, high, order);
@@ -106,7 +113,8 @@ inline void check_scatter(ScatterMode mode, DType dtype, const Shape& shape, int
   for_each_run([&] {
     Array y(dtype, shape, order);
     y.set(before.values());
-    run_kernel([&](Call& on) { scatter(on.stream(), mode, on(source), dim, on(index), on(y), nullptr); });
+    run_kernel(
+        [&](Call& on) { scatter(on.stream(), mode, on(source), dim, index_on(on, index, line), on(y), nullptr); });
     EXPECT_EQ(y.values(), expected);
     expect_gaps_untouched(y);
   });
@@ -114,16 +122,16 @@ inline void check_scatter(ScatterMode mode, DType dtype, const Shape& shape, int
 
 /// gather, and a scatter of any mode.
 inline void check_gather(DType dtype, const Shape& shape, int dim, const Array& index, Order order,
-                         std::mt19937_64& random) {
+                         std::mt19937_64& random, const Array* line = nullptr) {
   Array x = random_array(random, dtype, shape, 0, 9, order), y(dtype, index.shape(), order);
   IndexFault fault;
-  expect_same_in_every_run({&y},
-                           [&](Call& on) { gather(on.stream(), on(x), dim, on(index), on(y), on.memory(&fault)); });
+  expect_same_in_every_run(
+      {&y}, [&](Call& on) { gather(on.stream(), on(x), dim, index_on(on, index, line), on(y), on.memory(&fault)); });
   ASSERT_EQ(fault.count, 0);
   for_each_gathered(index, shape, dim, [&](int64_t i, int64_t from) { ASSERT_EQ(y.at(i), x.at(from)); });
   constexpr ScatterMode kModes[] = {ScatterMode::kAssign, ScatterMode::kAdd, ScatterMode::kMultiply,
                                     ScatterMode::kMaximum, ScatterMode::kMinimum};
-  check_scatter(kModes[random() % 5], dtype, shape, dim, index, order, random);
+  check_scatter(kModes[random() % 5], dtype, shape, dim, index, order, random, line);
 }
 
 }  // namespace tern::kernels
