@@ -15,6 +15,8 @@ namespace {
 
 constexpr int64_t kBlock = 65536;  // elements per parallel block
 constexpr int64_t kSquare = 32;    // side of a transposed block; source and result fit into the L1 cache
+constexpr int64_t kFewColumns = 8;
+constexpr int64_t kManyRows = 1024;  // so many rows of few columns fit into the L1 cache
 constexpr int64_t kRandomTile = 1024;
 
 using CopyLayout = Layout<2>;  // operand 0 is y, operand 1 is x
@@ -27,27 +29,45 @@ int transposed_dim(const CopyLayout& layout) {
   return -1;
 }
 
-/// y[i * y_stride] = x[i * x_stride] for n elements, converted.
-using ConvertFunction = void (*)(const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t n);
+/// Rows of n elements whose neighbours, and whose next rows, are this many elements away.
+struct Rows {
+  int64_t x_stride, y_stride, x_next, y_next;
+};
+
+/// y[r * y_next + i * y_stride] = x[r * x_next + i * x_stride] for `count` rows of n elements, converted.
+using ConvertFunction = void (*)(const void* x, void* y, const Rows& rows, int64_t count, int64_t n);
+
+template <class From, class To>
+void convert_rows(const void* x, void* y, const Rows& rows, int64_t count, int64_t n) {
+  const auto* from = static_cast<const Stored<From>*>(x);
+  auto* to = static_cast<Stored<To>*>(y);
+  if (n <= kFewColumns && n < count) {  // a loop over so few elements costs more than they do
+    for (int64_t i = 0; i < n; ++i)
+      convert_strided<From, To>(from + i * rows.x_stride, rows.x_next, to + i * rows.y_stride, rows.y_next, count);
+    return;
+  }
+  for (int64_t r = 0; r < count; ++r, from += rows.x_next, to += rows.y_next) {
+    if (std::is_same_v<From, To> && rows.x_stride == -1 && rows.y_stride == 1)
+      for (int64_t i = 0; i < n; ++i) to[i] = convert<From, To>(from[-i]);
+    else
+      convert_strided<From, To>(from, rows.x_stride, to, rows.y_stride, n);
+  }
+}
 
 /// The conversion of one copy. A function pointer keeps the 64 pairs of dtypes out of the surrounding loops.
 struct Conversion {
   ConvertFunction convert = nullptr;
   int64_t x_size = 0, y_size = 0;  // bytes per element
   bool same = false;               // elements may be copied as bytes
+
+  void row(const void* x, void* y, int64_t n) const { convert(x, y, {1, 1, 0, 0}, 1, n); }
 };
 
 Conversion conversion_of(DType from, DType to) {
   Conversion conversion{nullptr, size_of(from), size_of(to),
                         from == to && from != DType::kBool};  // a bool becomes 0 or 1
-  dispatch_any(from, [&]<class From>() {
-    dispatch_any(to, [&]<class To>() {
-      conversion.convert = [](const void* x, int64_t x_stride, void* y, int64_t y_stride, int64_t n) {
-        convert_strided<From, To>(static_cast<const Stored<From>*>(x), x_stride, static_cast<Stored<To>*>(y), y_stride,
-                                  n);
-      };
-    });
-  });
+  dispatch_any(
+      from, [&]<class From>() { dispatch_any(to, [&]<class To>() { conversion.convert = convert_rows<From, To>; }); });
   return conversion;
 }
 
@@ -87,7 +107,7 @@ void transpose_square(const Conversion& conversion, const char* x, int64_t x_str
   const int64_t x_bytes = x_stride * conversion.x_size, y_bytes = y_stride * conversion.y_size;
   for (int64_t c = 0; c < columns; ++c) {
     if (more) prefetch_row(x + (c + kSquare) * x_bytes, kSquare * conversion.x_size, false);
-    conversion.convert(x + c * x_bytes, 1, block + c * kSquare, 1, rows);
+    conversion.row(x + c * x_bytes, block + c * kSquare, rows);
   }
   const Bits* transposed = transpose_block(block, other);
   for (int64_t r = 0; r < rows; ++r) {
@@ -133,10 +153,14 @@ class RowWalk {
     }
   }
   int64_t offset(int operand) const { return offset_[operand]; }
-  void next() {
-    for (int d = layout_.dims - 2; d >= 0; --d) {
-      const bool carry = ++index_[d] == layout_.shape[d];
-      const int64_t steps = carry ? 1 - layout_.shape[d] : 1;
+  /// The number of rows from this one on that are equally far from each other.
+  int64_t run() const { return layout_.dims < 2 ? 1 : layout_.shape[layout_.dims - 2] - index_[layout_.dims - 2]; }
+  /// Goes on by `count` <= run() rows.
+  void skip(int64_t count) {
+    for (int d = layout_.dims - 2; d >= 0; --d, count = 1) {
+      index_[d] += count;
+      const bool carry = index_[d] == layout_.shape[d];
+      const int64_t steps = carry ? count - layout_.shape[d] : count;
       for (int k = 0; k < 2; ++k) offset_[k] += steps * layout_.strides[k][d];
       if (!carry) return;
       index_[d] = 0;
@@ -148,25 +172,30 @@ class RowWalk {
   int64_t index_[kMaxDims] = {}, offset_[2];
 };
 
+/// Copies `count` rows, or a part of one, of n elements.
+void copy_run(const Conversion& conversion, const char* x, char* y, const Rows& rows, int64_t count, int64_t n) {
+  const bool bytes = conversion.same && rows.y_stride == 1 && rows.x_stride == 1 && n > kFewColumns;
+  if (!bytes) return conversion.convert(x, y, rows, count, n);
+  const int64_t x_next = rows.x_next * conversion.x_size, y_next = rows.y_next * conversion.y_size;
+  for (int64_t r = 0; r < count; ++r) copy_bytes(x + r * x_next, y + r * y_next, n * conversion.y_size);
+}
+
 void copy_rows(const CopyLayout& layout, const Conversion& conversion, const void* x, void* y) {
   const int64_t inner = layout.inner(), rows = layout.numel() / inner;
-  const int64_t x_stride = layout.inner_stride(1), y_stride = layout.inner_stride(0);
   const int64_t chunks = (inner + kBlock - 1) / kBlock;
-  const bool bytes = conversion.same && y_stride == 1 && x_stride == 1;
+  const bool single = layout.dims < 2;
+  const Rows steps{layout.inner_stride(1), layout.inner_stride(0), single ? 0 : layout.strides[1][layout.dims - 2],
+                   single ? 0 : layout.strides[0][layout.dims - 2]};
   parallel_for(rows * chunks, std::max<int64_t>(1, kBlock / inner), [&](int64_t begin, int64_t end) {
-    RowWalk row(layout, begin / chunks);
-    for (int64_t index = begin, chunk = begin % chunks; index < end; ++index) {
-      const int64_t column = chunk * kBlock, n = std::min(kBlock, inner - column);
-      const char* from = static_cast<const char*>(x) + (row.offset(1) + column * x_stride) * conversion.x_size;
-      char* to = static_cast<char*>(y) + (row.offset(0) + column * y_stride) * conversion.y_size;
-      if (bytes)
-        std::memcpy(to, from, n * conversion.y_size);
-      else
-        conversion.convert(from, x_stride, to, y_stride, n);
-      if (++chunk == chunks) {
-        chunk = 0;
-        row.next();
-      }
+    RowWalk walk(layout, begin / chunks);
+    for (int64_t index = begin; index < end;) {
+      const int64_t column = index % chunks * kBlock, n = std::min(kBlock, inner - column);
+      const int64_t count = chunks > 1 ? 1 : std::min({walk.run(), end - index, kManyRows});
+      const char* from = static_cast<const char*>(x) + (walk.offset(1) + column * steps.x_stride) * conversion.x_size;
+      char* to = static_cast<char*>(y) + (walk.offset(0) + column * steps.y_stride) * conversion.y_size;
+      copy_run(conversion, from, to, steps, count, n);
+      index += count;
+      if (index % chunks == 0) walk.skip(count);
     }
   });
 }
@@ -244,9 +273,9 @@ void triangle(Stream, ConstView x, int64_t diagonal, bool lower, View y) {
         const int64_t cut = std::clamp<int64_t>(r % rows + diagonal + (lower ? 1 : 0), 0, cols);
         std::fill_n(lower ? to + cut : to, lower ? cols - cut : cut, Word(0));
         if (lower)
-          std::copy_n(from, cut, to);
+          copy_bytes(from, to, cut * static_cast<int64_t>(sizeof(Word)));
         else
-          std::copy_n(from + cut, cols - cut, to + cut);
+          copy_bytes(from + cut, to + cut, (cols - cut) * static_cast<int64_t>(sizeof(Word)));
       }
     });
   });

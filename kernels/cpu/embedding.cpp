@@ -140,7 +140,7 @@ void gather_line(const GatherPlan& plan, const int64_t* index, const T* x, T* y,
     }
     const T* const from = x + *index * plan.pitch;
     if (from_step == 1 && to_step == 1)
-      std::copy_n(from, n, y);
+      copy_bytes(from, y, n * static_cast<int64_t>(sizeof(T)));
     else
       for (int64_t j = 0; j < n; ++j) y[j * to_step] = from[j * from_step];
     return;
@@ -227,7 +227,7 @@ void embedding_forward(Stream, ConstView weight, ConstView ids, View y, IndexFau
       const int64_t id = id_at(ids, i);
       char* out = y.as<char>() + i * bytes;
       if (id >= 0 && id < count) {
-        std::copy_n(weight.as<char>() + id * bytes, bytes, out);  // bytes may be 0 and the pointer null
+        copy_bytes(weight.as<char>() + id * bytes, out, bytes);
       } else {
         std::fill_n(out, bytes, char{0});
         fault->report(i);

@@ -71,6 +71,26 @@ TEST_P(Copy, Transposed) {
   });
 }
 
+/// Parts of rows, from their second element on, in either direction along each dimension: few columns and many, rows
+/// that are farther from their copies than a line, and the ends of outer dimensions.
+TEST_P(Copy, PartsOfRowsInEitherDirection) {
+  for (const Shape& shape : {Shape{1, 3000, 3}, {2, 1500, 8}, {3, 40, 9}, {2, 5, 2100}, {1, 2, 70001}, {7, 3, 1}})
+    for (const int flipped : {0, 1, 2, 3})
+      for (const auto& [from, to] : {std::pair{float32, float32}, {bfloat16, bfloat16}, {bfloat16, float64}}) {
+        if (!takes_case(shape[0] * shape[1] * shape[2], random)) continue;
+        Array x = random_array(random, from, {shape[0], shape[1], shape[2] + 1}, -1, 1), y(to, shape);
+        View part = x.view();
+        const int64_t last = shape[2];
+        part.shape[2] = last;
+        part.data = static_cast<char*>(part.data) + size_of(from);
+        if (flipped < 3) {
+          part.data = static_cast<char*>(part.data) + (shape[flipped] - 1) * part.strides[flipped] * size_of(from);
+          part.strides[flipped] = -part.strides[flipped];
+        }
+        check_copied_view(x, part, y);
+      }
+}
+
 TEST_P(Copy, Broadcast) {
   for (int64_t cols : {50, 64})
     for (DType dtype : {float32, bfloat16}) {
