@@ -1,5 +1,5 @@
 #pragma once
-// Running sums and extremes within rows, and the positions that a mask selects.
+// Running sums, products, recurrences and extremes within rows, and the positions that a mask selects.
 
 #include "tern/kernels/kernel.h"
 
@@ -11,6 +11,16 @@ TERN_KERNEL(int64_t, cumulative_sum_workspace, Stream stream, int64_t rows, int6
 /// [rows, cols]. Floats are added in fp64, in an order that depends only on the shape, and rounded to y's dtype, which
 /// is x's; integers and bool give int64, which wraps.
 TERN_KERNEL(void, cumulative_sum, Stream stream, ConstView x, bool reverse, void* workspace, View y);
+
+/// y[r, j] = x[r, 0] * ... * x[r, j]. Contiguous [rows, cols]. Floats are multiplied in fp64 and rounded to y's dtype,
+/// which is x's; integers and bool give int64, which wraps. The CPU multiplies in order; on CUDA a product of
+/// neighbouring elements that exceeds fp64's range may give NaN where 0 precedes them.
+TERN_KERNEL(void, cumulative_product, Stream stream, ConstView x, View y);
+
+/// y[r, j] = a[r, j] * y[r, j - 1] + b[r, j] from y[r, 0] = b[r, 0] on, or with `reverse` y[r, j] = a[r, j + 1] *
+/// y[r, j + 1] + b[r, j] from y[r, cols - 1] = b[r, cols - 1] on. Contiguous [rows, cols] of one floating dtype;
+/// computed in fp64, with the limit of cumulative_product on CUDA. Each is the gradient of the other.
+TERN_KERNEL(void, linear_recurrence, Stream stream, ConstView a, ConstView b, bool reverse, View y);
 
 /// Bytes of workspace for cumulative_extreme.
 TERN_KERNEL(int64_t, cumulative_extreme_workspace, Stream stream, int64_t rows, int64_t cols, DType dtype);

@@ -1,5 +1,5 @@
-// Cumulative products and log-sums: elements are combined over distances 1, 2, 4, ..., so that a dimension of
-// n elements takes log2(n) ops, whose derivatives are right at zeros and infinities too.
+// Cumulative log-sums: elements are combined over distances 1, 2, 4, ..., so that a dimension of n elements takes
+// log2(n) ops, whose derivatives are right at infinities too. Modes and differences.
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
@@ -12,28 +12,25 @@
 namespace tern {
 namespace {
 
-/// y[j] = x[0] * ... * x[j] along dim for an associative operation of (earlier, later) elements, in fp32 for 16-bit
-/// floats and in int64 for integers. A tensor without dimensions is its own result.
-Tensor combined_up_to(const Tensor& input, int dim, Tensor (*combine)(const Tensor&, const Tensor&)) {
+/// y[j] = log(exp(x[0]) + ... + exp(x[j])) along dim, in fp32 for 16-bit floats.
+Tensor log_sums_up_to(const Tensor& input, int dim) {
   Tensor x = input;
   detail::autocast_inputs("cumsum", {&x});
   const int d = x.dim() == 0 ? x.reshape({1}).shape().wrap(dim) : x.shape().wrap(dim);
-  const DType dtype = is_floating(x.dtype()) ? x.dtype() : DType::kInt64;
-  if (x.dim() == 0) return x.to(dtype).clone();
-  Tensor y = x.to(is_floating(dtype) ? detail::accumulation_type(dtype) : dtype).clone();
+  if (x.dim() == 0) return x.clone();
+  Tensor y = x.to(detail::accumulation_type(x.dtype())).clone();
   const int64_t size = y.size(d);
   for (int64_t distance = 1; distance < size; distance *= 2)
-    y = cat({y.slice(d, 0, distance), combine(y.slice(d, 0, size - distance), y.slice(d, distance))}, d);
-  return y.to(dtype);
+    y = cat({y.slice(d, 0, distance), logaddexp(y.slice(d, 0, size - distance), y.slice(d, distance))}, d);
+  return y.to(x.dtype());
 }
 
 }  // namespace
 
-Tensor cumprod(const Tensor& x, int dim) { return combined_up_to(x, dim, mul); }
 Tensor logcumsumexp(const Tensor& x, int dim) {
   TERN_CHECK(is_floating(x.dtype()), "logcumsumexp: expected a floating tensor, got ", x.dtype(),
              "; convert with to(float32)");
-  return combined_up_to(x, dim, logaddexp);
+  return log_sums_up_to(x, dim);
 }
 
 SortResult mode(const Tensor& x, int dim, bool keepdim) {

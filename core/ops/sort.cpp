@@ -5,6 +5,7 @@
 #include "tern/core/device/capture_state.h"
 #include "tern/core/memory/index_check.h"
 #include "tern/core/ops/indexing.h"
+#include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
@@ -116,6 +117,53 @@ struct CumulativeSum final : Function<CumulativeSum> {
   Grads backward(const Tensor& dy) override { return {CumulativeSum::apply(dy.contiguous(), !reverse_)}; }
 };
 
+/// y[..., j - 1] where y is contiguous, and `first` in column 0.
+Tensor one_before(const Tensor& y, double first) {
+  const Tensor start = full(y.shape().with(-1, 1), first, y.options());
+  return cat({start, y.slice(-1, 0, cols_of(y) - 1)}, -1);
+}
+
+/// y[..., j] = a[..., j] * y[..., j - 1] + b[..., j] along the last dimension, or from its end, as the kernel says.
+struct LinearRecurrence final : Function<LinearRecurrence> {
+  static constexpr const char* kName = "linear_recurrence";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved a_;
+  SavedOutput y_;
+  bool reverse_ = false;
+  Tensor forward(const Tensor& a, const Tensor& b, bool reverse) {
+    a_ = a;
+    reverse_ = reverse;
+    const Tensor y = empty(b.shape(), b.options());
+    kernels::linear_recurrence(current_stream(b.device()), a.view(), b.view(), reverse, y.view());
+    y_ = y;
+    return y;
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor y = y_.get(), db = LinearRecurrence::apply(a_.get(), dy.contiguous(), !reverse_);
+    return {reverse_ ? mul(one_before(db, 0), y) : mul(db, one_before(y, 0)), db};
+  }
+};
+
+/// Cumulative products of contiguous x along its last dimension. The derivative of later products by an element is a
+/// recurrence, which divides by none of them.
+struct CumulativeProduct final : Function<CumulativeProduct> {
+  static constexpr const char* kName = "cumprod";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved x_;
+  SavedOutput y_;
+  Tensor forward(const Tensor& x) {
+    x_ = x;
+    const Tensor y = empty(x.shape(), {is_floating(x.dtype()) ? x.dtype() : DType::kInt64, x.device()});
+    kernels::cumulative_product(current_stream(x.device()), x.view(), y.view());
+    y_ = y;
+    return y;
+  }
+  Grads backward(const Tensor& dy) override {
+    if (dy.numel() == 0) return {dy};
+    return {mul(LinearRecurrence::apply(x_.get(), dy.contiguous(), true), one_before(y_.get(), 1))};
+  }
+};
+
 /// Running extremes of contiguous x along its last dimension; returns values and indices.
 struct CumulativeExtreme final : Function<CumulativeExtreme> {
   static constexpr const char* kName = "cumulative_extreme";
@@ -195,6 +243,13 @@ Tensor cumsum(const Tensor& input, int dim) {
   detail::autocast_inputs("cumsum", {&x});
   const Along along(x, dim);
   return along.back(CumulativeSum::apply(along.last(), false));
+}
+
+Tensor cumprod(const Tensor& input, int dim) {
+  Tensor x = input;
+  detail::autocast_inputs("cumsum", {&x});
+  const Along along(x, dim);
+  return along.back(CumulativeProduct::apply(along.last()));
 }
 
 SortResult cummax(const Tensor& x, int dim) {

@@ -14,31 +14,48 @@ namespace {
 
 constexpr int64_t kBlock = 32768;  // elements per parallel block
 constexpr int64_t kManyRows = 64;  // number of rows that occupies all threads
+constexpr int64_t kTogether = 4;   // rows that are scanned in step: each alone would wait for its last operation
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-/// Running sums of elements of T. Sums of integers wrap.
-template <class T>
-struct Addition {
+/// Running sums or products of elements of T. Those of integers wrap.
+template <class T, bool kProduct>
+struct Combination {
   using State = std::conditional_t<std::is_integral_v<T>, uint64_t, double>;
   using Result = std::conditional_t<std::is_integral_v<T>, int64_t, T>;
   const Stored<T>* x;
   Result* y;
 
+  static State none() { return kProduct ? 1 : 0; }
+  void take(State& total, int64_t place, int64_t) const {
+    if constexpr (std::is_integral_v<T>)
+      join(total, static_cast<State>(convert<T, int64_t>(x[place])));
+    else
+      join(total, convert<T, double>(x[place]));
+  }
+  static void join(State& total, State later) { total = kProduct ? total * later : total + later; }
+  void store(int64_t place, State total) const {
+    if constexpr (std::is_integral_v<T>)
+      y[place] = static_cast<int64_t>(total);
+    else
+      y[place] = convert<double, T>(total);
+  }
+};
+
+/// a * (the last value) + b; `shift` is the distance from b's element to a's.
+template <class T>
+struct Recurrence {
+  using State = double;
+  const T *a, *b;
+  T* y;
+  int64_t shift;
+
   static State none() { return 0; }
-  void take(State& sum, int64_t place, int64_t) const {
-    if constexpr (std::is_integral_v<T>)
-      sum += static_cast<State>(convert<T, int64_t>(x[place]));
-    else
-      sum += convert<T, double>(x[place]);
+  void take(State& value, int64_t place, int64_t column) const {
+    const double term = convert<T, double>(b[place]);
+    value = column == 0 ? term : convert<T, double>(a[place + shift]) * value + term;
   }
-  static void join(State& sum, State later) { sum += later; }
-  void store(int64_t place, State sum) const {
-    if constexpr (std::is_integral_v<T>)
-      y[place] = static_cast<int64_t>(sum);
-    else
-      y[place] = convert<double, T>(sum);
-  }
+  void store(int64_t place, State value) const { y[place] = convert<double, T>(value); }
 };
 
 /// The largest (smallest) element so far, the last of those that equal it, and its column. A NaN exceeds all others.
@@ -82,6 +99,8 @@ class RowScan {
 
   RowScan(const Op& op, ConstView x, bool reverse) : op_(op), rows_(x.rows()), cols_(x.cols()), reverse_(reverse) {}
 
+  /// Elements are combined in their order.
+  void run_in_order() const { scan_rows(); }
   /// `parts` has one element per block of a row, unless there are many rows.
   void run(void* parts) const {
     if (rows_ >= kManyRows)
@@ -107,8 +126,22 @@ class RowScan {
   }
   void scan_rows() const {
     parallel_for(rows_, std::max<int64_t>(1, kBlock / cols_), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) scan(r, 0, cols_, Op::none());
+      int64_t r = begin;
+      for (; r + kTogether <= end; r += kTogether) scan_together(r);
+      for (; r < end; ++r) scan(r, 0, cols_, Op::none());
     });
+  }
+  void scan_together(int64_t row) const {
+    const Op op = op_;  // a copy, which stores to y cannot change
+    const int64_t cols = cols_, step = reverse_ ? -1 : 1;
+    State states[kTogether];
+    std::fill_n(states, kTogether, Op::none());
+    int64_t at = place(row, 0);
+    for (int64_t i = 0; i < cols; ++i, at += step)
+      for (int64_t t = 0; t < kTogether; ++t) {
+        op.take(states[t], at + t * cols, i);
+        op.store(at + t * cols, states[t]);
+      }
   }
   /// All threads work on one row at a time.
   void scan_blocks(State* parts) const {
@@ -138,8 +171,23 @@ int64_t cumulative_sum_workspace(Stream, int64_t rows, int64_t cols, DType) { re
 void cumulative_sum(Stream, ConstView x, bool reverse, void* workspace, View y) {
   if (x.numel() == 0) return;
   dispatch_any(x.dtype, [&]<class T>() {
-    using Op = Addition<T>;
+    using Op = Combination<T, false>;
     RowScan(Op{x.as<Stored<T>>(), y.as<typename Op::Result>()}, x, reverse).run(workspace);
+  });
+}
+
+void cumulative_product(Stream, ConstView x, View y) {
+  if (x.numel() == 0) return;
+  dispatch_any(x.dtype, [&]<class T>() {
+    using Op = Combination<T, true>;
+    RowScan(Op{x.as<Stored<T>>(), y.as<typename Op::Result>()}, x, false).run_in_order();
+  });
+}
+
+void linear_recurrence(Stream, ConstView a, ConstView b, bool reverse, View y) {
+  if (y.numel() == 0) return;
+  dispatch_float(y.dtype, [&]<class T>() {
+    RowScan(Recurrence<T>{a.as<T>(), b.as<T>(), y.as<T>(), reverse ? 1 : 0}, y, reverse).run_in_order();
   });
 }
 

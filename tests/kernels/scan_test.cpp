@@ -52,6 +52,51 @@ TEST_P(Scan, NanAndInfinityGoOnlyForward) {
     }
 }
 
+TEST_P(Scan, Products) {
+  for (const DType dtype : {float32, float64, float16, bfloat16, int64, int32, uint8, boolean})
+    for (const Shape& shape : kScanShapes) {
+      if (!takes_case(2 * shape[0] * shape[1], random) || (dtype != float32 && random() % 3)) continue;
+      Array x(dtype, shape, is_floating(dtype) ? Order::kMisaligned : Order::kContiguous);
+      if (is_floating(dtype)) {  // products stay in the range whatever is drawn
+        for (int64_t i = 0; i < x.numel(); ++i) x.set(i, std::ldexp(random() % 2 ? 1 : -1, i % 2 == 0 ? 1 : -1));
+        if (x.numel() > 40) x.set(random() % x.numel(), 0.75);
+      } else {
+        fill_with_bits(x, random);
+        if (dtype == int64)
+          for (int64_t i = 0; i < x.numel(); ++i) x.view().as<int64_t>()[i] |= 1;  // so that products stay odd
+      }
+      check_products(x);
+    }
+}
+
+/// A zero ends all products after it, an infinity becomes NaN only behind a zero.
+TEST_P(Scan, ZerosAndInfinitiesInProducts) {
+  for (const int64_t cols : {300, 3000}) {
+    Array x(float32, {2, cols});
+    x.fill(-1);
+    x.set(cols / 2, 0);
+    x.set(cols + cols / 2, INFINITY);
+    check_products(x);
+    x.set(cols / 2 + 5, INFINITY);
+    check_products(x);
+  }
+}
+
+TEST_P(Scan, Recurrences) {
+  for (const DType dtype : {float32, float64, float16, bfloat16})
+    for (const Shape& shape : kScanShapes)
+      for (const bool reverse : {false, true}) {
+        if (!takes_case(3 * shape[0] * shape[1], random) || random() % (dtype == float32 ? 2 : 4) != 0) continue;
+        Array a(dtype, shape, Order::kMisaligned);
+        const Array b = random_array(random, dtype, shape, -1, 1, Order::kMisaligned);
+        for (int64_t i = 0; i < a.numel(); ++i)  // a value lasts for some hundred elements
+          a.set(i, random() % 500 == 0 ? 0 : random() % 300 == 0 ? 0.25 : random() % 2 ? 1 : -1);
+        if (shape[1] > 0)  // factors that no value takes
+          for (int64_t r = 0; r < shape[0]; ++r) a.set(r * shape[1], INFINITY);
+        check_recurrence(a, b, reverse);
+      }
+}
+
 TEST_P(Scan, Extremes) {
   for (const DType dtype : {float32, float64, float16, bfloat16, int64, int32, uint8, boolean})
     for (const Shape& shape : kScanShapes)

@@ -60,6 +60,51 @@ inline void check_integer_sums(const Array& x) {
   });
 }
 
+/// Products of floats agree to the rounding of the result and of the fp64 products; integers wrap.
+inline void check_products(const Array& x) {
+  const int64_t rows = x.shape()[0], cols = x.shape()[1];
+  SCOPED_TRACE(testing::Message() << name_of(x.dtype()) << " " << rows << " x " << cols);
+  Array y(is_floating(x.dtype()) ? x.dtype() : int64, x.shape(), Order::kMisaligned);
+  expect_same_in_every_run({&y}, [&](Call& on) { cumulative_product(on.stream(), on(x), on(y)); });
+  const double slack = x.dtype() == float16 ? 6e-8 : x.dtype() == float64 ? 0 : 1e-44;  // subnormal results
+  dispatch_any(x.dtype(), [&]<class T>() {
+    for (int64_t r = 0; r < rows; ++r) {
+      std::conditional_t<std::is_integral_v<T>, uint64_t, double> product = 1;
+      for (int64_t i = r * cols; i < (r + 1) * cols; ++i) {
+        const Stored<T> value = x.cview().as<Stored<T>>()[i];
+        if constexpr (std::is_integral_v<T>) {
+          product *= static_cast<uint64_t>(convert<T, int64_t>(value));
+          ASSERT_EQ(static_cast<uint64_t>(y.cview().as<int64_t>()[i]), product) << i;
+        } else {
+          product *= convert<T, double>(value);
+          const double bound = 1.01 * epsilon_of(x.dtype()) + 2.3e-16 * static_cast<double>(cols);
+          ASSERT_TRUE(near(y.at(i), product, bound, slack)) << i << ": " << y.at(i) << " and " << product;
+        }
+      }
+    }
+  });
+}
+
+/// Against a loop in fp64. Errors grow with the sum of magnitudes, which obeys the recurrence of magnitudes.
+inline void check_recurrence(const Array& a, const Array& b, bool reverse) {
+  const int64_t rows = b.shape()[0], cols = b.shape()[1];
+  SCOPED_TRACE(testing::Message() << name_of(b.dtype()) << " " << rows << " x " << cols << ", reverse " << reverse);
+  Array y(b.dtype(), b.shape(), Order::kMisaligned);
+  expect_same_in_every_run({&y}, [&](Call& on) { linear_recurrence(on.stream(), on(a), on(b), reverse, on(y)); });
+  const double slack = b.dtype() == float16 ? 6e-8 : 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    double value = 0, size = 0;
+    for (int64_t k = 0; k < cols; ++k) {
+      const int64_t i = r * cols + (reverse ? cols - 1 - k : k);
+      const double factor = k == 0 ? 0 : a.at(reverse ? i + 1 : i);
+      value = k == 0 ? b.at(i) : factor * value + b.at(i);
+      size = std::fabs(factor) * size + std::fabs(b.at(i));
+      ASSERT_TRUE(near(y.at(i), value, 1.01 * epsilon_of(b.dtype()), slack + 4e-16 * static_cast<double>(k + 1) * size))
+          << "row " << r << ", column " << i % cols << ": " << y.at(i) << " and " << value;
+    }
+  }
+}
+
 inline void run_cumulative_extreme(Call& on, const Array& x, bool largest, Array& y, Array& index) {
   const int64_t bytes = cumulative_extreme_workspace(on.stream(), x.shape()[0], x.shape()[1], x.dtype());
   cumulative_extreme(on.stream(), largest, on(x), on.workspace(bytes), on(y), on(index));
