@@ -14,7 +14,8 @@ namespace {
 
 constexpr int64_t kBlock = 32768;  // elements per parallel block
 constexpr int64_t kManyRows = 64;  // number of rows that occupies all threads
-constexpr int64_t kTogether = 4;   // rows that are scanned in step: each alone would wait for its last operation
+constexpr int64_t kFlagTile = 256;
+constexpr int64_t kTogether = 4;  // rows that are scanned in step: each alone would wait for its last operation
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -219,19 +220,38 @@ void select_positions(Stream, ConstView mask, void* workspace, View positions) {
   for (int64_t b = 0; b < ceil_div(n, kBlock); ++b) before += std::exchange(counts[b], before);
   parallel_for(n, kBlock, [&](int64_t begin, int64_t end) {
     int64_t* to = positions.as<int64_t>() + counts[begin / kBlock];
-    for (int64_t i = begin; i < end; ++i)
-      if (flags[i] != 0) *to++ = i;
+    // Every position is written and kept if its flag is set: branches on flags would be mispredicted.
+    int64_t kept[kFlagTile];
+    for (int64_t first = begin; first < end; first += kFlagTile) {
+      const int64_t last = std::min(end, first + kFlagTile);
+      int64_t count = 0;
+      for (int64_t i = first; i < last; ++i) {
+        kept[count] = i;
+        count += flags[i] != 0 ? 1 : 0;
+      }
+      to = std::copy_n(kept, count, to);
+    }
   });
 }
 
 void unravel_positions(Stream, ConstView positions, int dims, const int64_t* shape, View y) {
+  if (dims == 0) return;
+  const int last = dims - 1;
   parallel_for(positions.numel(), kBlock, [&](int64_t begin, int64_t end) {
+    int64_t row = 0, row_index[kMaxDims] = {};  // the first position of a row, and its indices
     for (int64_t i = begin; i < end; ++i) {
-      int64_t rest = positions.as<int64_t>()[i];
-      for (int d = dims - 1; d >= 0; --d) {
-        y.as<int64_t>()[i * dims + d] = rest % shape[d];
-        rest /= shape[d];
+      const int64_t position = positions.as<int64_t>()[i];
+      if (position < row || position >= row + shape[last]) {  // neighbours are mostly in one row
+        int64_t rest = position / shape[last];
+        row = rest * shape[last];
+        for (int d = last - 1; d >= 0; --d) {
+          row_index[d] = rest % shape[d];
+          rest /= shape[d];
+        }
       }
+      int64_t* const to = y.as<int64_t>() + i * dims;
+      for (int d = 0; d < last; ++d) to[d] = row_index[d];
+      to[last] = position - row;
     }
   });
 }

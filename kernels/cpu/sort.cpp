@@ -16,6 +16,9 @@ namespace {
 constexpr int64_t kChunk = 1 << 20;  // elements of the rows sorted at the same time, or one longer row
 constexpr int64_t kBlock = 32768;    // elements per parallel block
 constexpr int64_t kShortRow = 256;   // rows up to this length are sorted by comparison
+constexpr int64_t kTinyRow = 8;      // rows up to this length are sorted by counting the smaller elements of each
+constexpr int64_t kFew = 16;         // so many best elements of a row are kept in order while it is read
+constexpr int64_t kKeyTile = 256;
 constexpr int kDigits = 256, kDigitBits = 8;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
@@ -24,7 +27,15 @@ template <class Key>
 struct Pair {
   Key key;
   uint32_t position;
-  bool operator<(const Pair& other) const { return key < other.key || (key == other.key && position < other.position); }
+  bool operator<(const Pair& other) const {
+    if constexpr (sizeof(Key) == 4)
+      return joined() < other.joined();
+    else
+      return key < other.key || (key == other.key && position < other.position);
+  }
+
+ private:
+  uint64_t joined() const { return static_cast<uint64_t>(key) << 32 | position; }
 };
 
 int64_t rows_together(int64_t rows, int64_t cols) { return std::clamp<int64_t>(kChunk / cols, 1, rows); }
@@ -81,10 +92,25 @@ bool sort_digit(const Pair<Key>* from, Pair<Key>* to, int64_t n, int shift, uint
   return true;
 }
 
+/// to = the n <= kTinyRow pairs in order; their positions ascend.
+template <class Key>
+void sort_tiny(const Pair<Key>* from, Pair<Key>* to, int64_t n) {
+  for (int64_t i = 0; i < n; ++i) {
+    int64_t place = 0;
+    for (int64_t j = 0; j < i; ++j) place += from[j].key <= from[i].key ? 1 : 0;
+    for (int64_t j = i + 1; j < n; ++j) place += from[j].key < from[i].key ? 1 : 0;
+    to[place] = from[i];
+  }
+}
+
 /// Sorts the pairs of pairs[0], whose positions ascend; returns the array that holds the result.
 template <class Key>
 const Pair<Key>* sort_pairs(const RowSpace<Key>& space, int64_t n, int bits) {
   Pair<Key>*from = space.pairs[0], *to = space.pairs[1];
+  if (n <= kTinyRow) {
+    sort_tiny(from, to, n);
+    return to;
+  }
   if (n <= kShortRow) {
     std::sort(from, from + n);
     return from;
@@ -136,6 +162,37 @@ void sort_rows(Stream, ConstView x, bool descending, void* workspace, View value
   });
 }
 
+namespace {
+
+/// best = the first k <= kFew pairs of a row in order. An element takes a place only if it is less than the last of
+/// them, which few are in most rows.
+template <class T>
+void take_few(const Stored<T>* x, int64_t cols, SortKey<T> flip, int64_t k, Pair<SortKey<T>>* best) {
+  SortKey<T> keys[kKeyTile];
+  int64_t count = 0;
+  for (int64_t first = 0; first < cols; first += kKeyTile) {
+    const int64_t n = std::min(kKeyTile, cols - first);
+    for (int64_t i = 0; i < n; ++i) keys[i] = sort_key<T>(x[first + i]) ^ flip;
+    for (int64_t i = 0; i < n; ++i) {
+      if (count == k && keys[i] >= best[k - 1].key) continue;
+      int64_t place = count < k ? count++ : k - 1;
+      for (; place > 0 && keys[i] < best[place - 1].key; --place) best[place] = best[place - 1];
+      best[place] = {keys[i], static_cast<uint32_t>(first + i)};
+    }
+  }
+}
+
+/// The first k of the pairs of a row, in order.
+template <class T>
+void take_best(const Stored<T>* x, int64_t cols, SortKey<T> flip, int64_t k, Pair<SortKey<T>>* pairs) {
+  if (k <= kFew) return take_few<T>(x, cols, flip, k, pairs);
+  make_pairs<T>(x, cols, flip, pairs);
+  if (k < cols) std::nth_element(pairs, pairs + k, pairs + cols);
+  std::sort(pairs, pairs + k);
+}
+
+}  // namespace
+
 int64_t top_k_rows_workspace(Stream, int64_t rows, int64_t cols, int64_t, DType dtype) {
   if (rows == 0 || cols == 0) return 0;
   return dispatch_any(dtype, [&]<class T>() {
@@ -151,12 +208,8 @@ void top_k_rows(Stream, ConstView x, bool largest, bool sorted, void* workspace,
     for_each_row(x.rows(), cols, [&](int64_t row, int64_t place) {
       Pairs* const pairs = static_cast<Pairs*>(workspace) + place * cols;
       const Stored<T>* const from = x.as<Stored<T>>() + row * cols;
-      make_pairs<T>(from, cols, sort_key_flip<T>(largest), pairs);
-      if (k < cols) std::nth_element(pairs, pairs + k, pairs + cols);
-      if (sorted)
-        std::sort(pairs, pairs + k);
-      else
-        std::sort(pairs, pairs + k, [](const Pairs& a, const Pairs& b) { return a.position < b.position; });
+      take_best<T>(from, cols, sort_key_flip<T>(largest), k, pairs);
+      if (!sorted) std::sort(pairs, pairs + k, [](const Pairs& a, const Pairs& b) { return a.position < b.position; });
       store_pairs<T>(from, pairs, k, values.as<Stored<T>>() + row * k, index.as<int64_t>() + row * k);
     });
   });
