@@ -8,6 +8,7 @@
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
+#include "tern/core/ops/selection.h"
 #include "tern/core/ops/sort.h"
 #include "tern/kernels/sort.h"
 
@@ -27,27 +28,10 @@ SortResult without_dim(const Tensor& x, const SortResult& result, int dim, bool 
   return {drop(result.values), drop(result.indices)};
 }
 
-/// The elements of each fibre at its position (int64, size 1 along dim) in sorted order.
-SortResult at_positions(const SortResult& sorted, const Tensor& positions, int dim) {
-  return {gather(sorted.values, dim, positions), gather(sorted.indices, dim, positions)};
-}
-
-/// Where the median of each fibre is in sorted order, in which NaN comes last: int64, size 1 along dim.
-Tensor median_positions(const Tensor& x, int dim, bool ignores_nan) {
-  const NoGrad off;
-  const int64_t size = x.size(dim);
-  const Tensor middle = full({}, static_cast<double>((size - 1) / 2), {DType::kInt64, x.device()});
-  if (!is_floating(x.dtype())) return middle.expand(x.shape().with(dim, 1));
-  const Tensor numbers = sum(logical_not(isnan(x.detach())), {dim}, true);
-  if (!ignores_nan) return where(lt(numbers, static_cast<double>(size)), numbers, middle);
-  const Tensor last = maximum(numbers - 1.0, zeros({}, numbers.options()));
-  return floor(last.to(DType::kFloat64) / 2.0).to(DType::kInt64);
-}
-
 SortResult median_along(const char* op, const Tensor& x, int dim, bool keepdim, bool ignores_nan) {
-  const Tensor whole = sortable(op, x, dim);
-  const SortResult sorted = sort(whole, dim);
-  return without_dim(x, at_positions(sorted, median_positions(whole, dim, ignores_nan), dim), dim, keepdim);
+  using kernels::Selection;
+  const Selection which = ignores_nan ? Selection::kMedianOfNumbers : Selection::kMedian;
+  return without_dim(x, detail::select_along(op, sortable(op, x, dim), dim, which), dim, keepdim);
 }
 
 /// The median of all elements, whose gradient those that equal it share.
@@ -142,8 +126,8 @@ Runs runs_of(const Tensor& x) { return runs_of_rows(x.unsqueeze(1)); }
 SortResult kthvalue(const Tensor& x, int64_t k, int dim, bool keepdim) {
   const Tensor whole = sortable("kthvalue", x, dim);
   TERN_CHECK(k >= 1 && k <= whole.size(dim), "kthvalue: k must be in [1, ", whole.size(dim), "], got ", k);
-  const SortResult smallest = topk(whole, k, dim, false);
-  return without_dim(x, {smallest.values.narrow(dim, k - 1, 1), smallest.indices.narrow(dim, k - 1, 1)}, dim, keepdim);
+  const SortResult selected = detail::select_along("kthvalue", whole, dim, kernels::Selection::kPlace, k - 1);
+  return without_dim(x, selected, dim, keepdim);
 }
 
 SortResult median(const Tensor& x, int dim, bool keepdim) { return median_along("median", x, dim, keepdim, false); }

@@ -7,6 +7,7 @@
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
+#include "tern/core/ops/selection.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/kernels/embedding.h"
@@ -115,6 +116,26 @@ struct CumulativeSum final : Function<CumulativeSum> {
     return y;
   }
   Grads backward(const Tensor& dy) override { return {CumulativeSum::apply(dy.contiguous(), !reverse_)}; }
+};
+
+/// One element of each row of contiguous x; returns values and indices.
+struct SelectElement final : Function<SelectElement> {
+  static constexpr const char* kName = "select_element";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved index_;
+  int64_t cols_ = 0;
+  std::vector<Tensor> forward(const Tensor& x, kernels::Selection which, int64_t place) {
+    cols_ = cols_of(x);
+    const Shape shape = x.shape().with(-1, 1);
+    const Tensor values = empty(shape, x.options()), index = empty(shape, {DType::kInt64, x.device()});
+    const kernels::Stream stream = current_stream(x.device());
+    const Workspace workspace(x.device(),
+                              [&] { return kernels::select_rows_workspace(stream, rows_of(x), cols_, x.dtype()); });
+    kernels::select_rows(stream, x.view(), which, place, workspace.data(), values.view(), index.view());
+    index_ = index;
+    return {values, index};
+  }
+  Grads backward(const Tensor& dy) override { return {scatter_columns(dy, index_.get(), cols_)}; }
 };
 
 /// y[..., j - 1] where y is contiguous, and `first` in column 0.
@@ -229,6 +250,12 @@ SortResult sort(const Tensor& x, int dim, bool descending) {
 }
 
 Tensor argsort(const Tensor& x, int dim, bool descending) { return sort(x.detach(), dim, descending).indices; }
+
+SortResult detail::select_along(const char* op, const Tensor& x, int dim, kernels::Selection which, int64_t place) {
+  const Along along(x, dim);
+  check_columns(op, along.last());
+  return along.back(SelectElement::apply(along.last(), which, place));
+}
 
 SortResult topk(const Tensor& x, int64_t k, int dim, bool largest, bool sorted) {
   const Along along(x, dim);

@@ -215,6 +215,35 @@ void top_k_rows(Stream, ConstView x, bool largest, bool sorted, void* workspace,
   });
 }
 
+int64_t select_rows_workspace(Stream stream, int64_t rows, int64_t cols, DType dtype) {
+  return top_k_rows_workspace(stream, rows, cols, 1, dtype);
+}
+
+void select_rows(Stream, ConstView x, Selection which, int64_t place, void* workspace, View values, View index) {
+  const int64_t cols = x.cols();
+  if (index.numel() == 0) return;
+  dispatch_any(x.dtype, [&]<class T>() {
+    using Pairs = Pair<SortKey<T>>;
+    for_each_row(x.rows(), cols, [&](int64_t row, int64_t in_chunk) {
+      Pairs* pairs = static_cast<Pairs*>(workspace) + in_chunk * cols;
+      const Stored<T>* const from = x.as<Stored<T>>() + row * cols;
+      make_pairs<T>(from, cols, 0, pairs);
+      int64_t numbers = cols;
+      if (is_floating(x.dtype) && which != Selection::kPlace)
+        for (int64_t i = 0; i < cols; ++i) numbers -= pairs[i].key == sort_key_flip<T>(true) ? 1 : 0;  // NaN's key
+      const int64_t at = selected_place(which, place, numbers, cols);
+      Pairs tiny[kTinyRow];
+      if (cols <= kTinyRow) {
+        sort_tiny(pairs, tiny, cols);
+        pairs = tiny;
+      } else {
+        std::nth_element(pairs, pairs + at, pairs + cols);
+      }
+      store_pairs<T>(from, pairs + at, 1, values.as<Stored<T>>() + row, index.as<int64_t>() + row);
+    });
+  });
+}
+
 void search_sorted(Stream, ConstView sorted, ConstView values, bool right, View index) {
   const int64_t cols = sorted.cols(), k = values.cols(), row_step = sorted.rows() == 1 ? 0 : cols;
   dispatch_any(values.dtype, [&]<class T>() {

@@ -226,6 +226,40 @@ struct TopSpace {
       : pieces(base), sorter(stream, n, pieces), columns(pieces.template take<uint32_t>(n)) {}
 };
 
+/// The workspace of select_rows: sorted rows, and what sorting takes.
+template <class T>
+struct SelectSpace {
+  Pieces pieces;
+  Stored<T>* values;
+  int64_t* index;
+  char* sort;
+  SelectSpace(Stream stream, int64_t rows, int64_t cols, void* base)
+      : pieces(base),
+        values(pieces.template take<Stored<T>>(rows * cols)),
+        index(pieces.template take<int64_t>(rows * cols)),
+        sort(pieces.template take<char>(sort_rows_workspace(stream, rows, cols, dtype_of<T>()))) {}
+};
+
+/// Takes the selected element of each sorted row. The numbers come before the first NaN.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    take_selected_kernel(const Stored<T>* sorted, const int64_t* sorted_index, int64_t rows, int64_t cols,
+                         Selection which, int64_t place, Stored<T>* values, int64_t* index) {
+  for (int64_t r = first_element(); r < rows; r += element_step()) {
+    int64_t low = is_floating(dtype_of<T>()) && which != Selection::kPlace ? 0 : cols, high = cols;
+    while (low < high) {
+      const int64_t middle = (low + high) / 2;
+      if (sort_key<T>(load_one(sorted + r * cols + middle)) != sort_key_flip<T>(true))
+        low = middle + 1;
+      else
+        high = middle;
+    }
+    const int64_t at = r * cols + selected_place(which, place, low, cols);
+    store_one(values + r, load_one(sorted + at));
+    store_one(index + r, load_one(sorted_index + at));
+  }
+}
+
 /// index[i] = the first column of the value's row whose element does not precede the value.
 template <class T>
 __global__ void __launch_bounds__(kThreads)
@@ -307,6 +341,23 @@ void top_k_rows(Stream stream, ConstView x, bool largest, bool sorted, void* wor
                    static_cast<uint32_t>(k), values.as<Word>() + first * k, index.as<int64_t>() + first * k);
       });
     }
+  });
+}
+
+int64_t select_rows_workspace(Stream stream, int64_t rows, int64_t cols, DType dtype) {
+  if (rows == 0 || cols == 0) return 0;
+  return dispatch_any(dtype, [&]<class T>() { return SelectSpace<T>(stream, rows, cols, nullptr).pieces.bytes(); });
+}
+
+void select_rows(Stream stream, ConstView x, Selection which, int64_t place, void* workspace, View values, View index) {
+  if (index.numel() == 0) return;
+  const int64_t rows = x.rows(), cols = x.cols();
+  dispatch_any(x.dtype, [&]<class T>() {
+    const SelectSpace<T> space(stream, rows, cols, workspace);
+    sort_rows(stream, x, false, space.sort, View(space.values, x.dtype, x.dims, x.shape, x.strides),
+              View(space.index, DType::kInt64, x.dims, x.shape, x.strides));
+    launch_for(stream, rows, take_selected_kernel<T>, space.values, space.index, rows, cols, which, place,
+               values.as<Stored<T>>(), index.as<int64_t>());
   });
 }
 

@@ -78,6 +78,23 @@ TEST_P(Sort, TopKOfEveryDTypeAndSize) {
     for_each_array({shape}, [k = k](Array& x) { check_top_k(x, k); });
 }
 
+TEST_P(Sort, SelectedElements) {
+  for (const Shape& shape : {Shape{0, 5}, {1, 1}, {40, 2}, {9, 7}, {20, 8}, {20, 9}, {3, 300}, {2, 3001}})
+    for_each_array({shape}, [&](Array& x) {
+      for (const bool of_numbers : {false, true}) {
+        for (int64_t i = 0; of_numbers && is_floating(x.dtype()) && i < x.numel(); ++i) {
+          if (i < shape[1])  // the first row has nothing but NaN, the others none
+            x.set(i, NAN);
+          else if (std::isnan(x.at(i)))
+            x.set(i, 2);
+        }
+        check_select(x, Selection::kMedian, 0);
+        check_select(x, Selection::kMedianOfNumbers, 0);
+      }
+      check_select(x, Selection::kPlace, static_cast<int64_t>(random() % static_cast<uint64_t>(shape[1])));
+    });
+}
+
 /// The selection among many equal elements spans several tiles.
 TEST_P(Sort, TopKTiesAcrossTiles) {
   for (const int64_t k : {1, 3, 16, 2047, 2049, 4200}) {

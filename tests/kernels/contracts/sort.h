@@ -97,6 +97,30 @@ inline void check_top_k(Array& x, int64_t k) {
     }
 }
 
+/// One element of each row, as a definition over the sorted columns.
+inline void check_select(Array& x, Selection which, int64_t place) {
+  const int64_t rows = x.shape()[0], cols = x.shape()[1];
+  SCOPED_TRACE(testing::Message() << name_of(x.dtype()) << " " << rows << " x " << cols << ", selection "
+                                  << static_cast<int>(which) << ", place " << place);
+  Array values(x.dtype(), {rows, 1}), index(int64, {rows, 1});
+  run_kernel([&](Call& on) {
+    void* const workspace = on.workspace(select_rows_workspace(on.stream(), rows, cols, x.dtype()));
+    select_rows(on.stream(), on(x), which, place, workspace, on(values), on(index));
+  });
+  for (int64_t r = 0; r < rows; ++r) {
+    const std::vector<int64_t> columns = sorted_columns(x, r, false);
+    std::vector<int64_t> numbers;  // NaN comes last
+    for (const int64_t c : columns)
+      if (!std::isnan(x.at(r * cols + c))) numbers.push_back(c);
+    const bool has_nan = numbers.size() < columns.size();
+    const auto middle = [](const std::vector<int64_t>& of) { return of[(of.size() - 1) / 2]; };
+    const int64_t expected = which == Selection::kPlace    ? columns[static_cast<size_t>(place)]
+                             : which == Selection::kMedian ? (has_nan ? columns[numbers.size()] : middle(columns))
+                                                           : (numbers.empty() ? columns[0] : middle(numbers));
+    expect_columns(x, values, index, r, {expected});
+  }
+}
+
 /// Uses k different columns of each row, and one outside.
 inline void check_scatter(DType dtype, int64_t rows, int64_t cols, int64_t k, std::mt19937_64& random) {
   SCOPED_TRACE(testing::Message() << name_of(dtype) << " " << rows << " x " << cols << ", k " << k);
