@@ -11,6 +11,8 @@
 //   integral = true             computes in int64 too
 //   masks = true                a derivative of 0 means that the output does not depend on the input: the gradient is 0
 //                               there even when dy is infinite or NaN (relu, where, clamp)
+//   is_near(x...)               of float: the CPU's loops compute elements for which it is true with numbers of type
+//                               math::Near (math_near.h); near_derivative = true: the derivative of a unary op too
 //   needs[] = {0b10, 0b01}      per derivative, which saved tensors it reads (bit 0 the first); default: all of them
 
 #include "tern/kernels/pointwise_activation.h"
