@@ -1,5 +1,6 @@
 #include "tern/bench/train/op_rows.h"
 
+#include <algorithm>
 #include <memory>
 #include <string>
 
@@ -82,6 +83,37 @@ void add_mlp() {
   });
 }
 
+/// The matrix as rows of 16 elements, or of fewer where it is smaller.
+int64_t short_row() { return std::min<int64_t>(16, matrix()[1]); }
+Tensor short_rows(const Tensor& x) { return x.reshape({-1, short_row()}); }
+
+/// What a loop over rows of contiguous elements is not made for: short rows, other dimensions, rare functions, orders.
+void add_further_rows() {
+  using T = const Tensor&;
+  add_forward("sin", [](T x, T, T) { return sin(x); });
+  add_forward("tan", [](T x, T, T) { return tan(x); });
+  add_forward("pow", [](T x, T, T) { return pow(x, 2.5); });
+  add_forward("fmod", [](T x, T y, T) { return fmod(x, y); });
+  add_forward("sum-short", [](T x, T, T) { return sum(short_rows(x), {1}); });
+  add_forward("max-short", [](T x, T, T) { return max(short_rows(x), {1}); });
+  add_forward("argmax-short", [](T x, T, T) { return argmax(short_rows(x), 1); });
+  add_forward("logsumexp-short", [](T x, T, T) { return logsumexp(short_rows(x), {1}); });
+  add_forward("softmax-short", [](T x, T, T) { return softmax(short_rows(x)); });
+  add_forward("layer-norm-short", [](T x, T, T row) {
+    return layer_norm(short_rows(x), row.slice(0, 0, short_row()), row.slice(0, 0, short_row()));
+  });
+  add_forward("logsumexp-columns", [](T x, T, T) { return logsumexp(x, {0}); });
+  add_forward("softmax-columns", [](T x, T, T) { return softmax(x, 0); });
+  add_forward("cumsum-rows", [](T x, T, T) { return cumsum(x, 1); });
+  add_forward("cumprod-rows", [](T x, T, T) { return cumprod(x, 1); });
+  add_forward("cummax-rows", [](T x, T, T) { return cummax(x, 1).values; });
+  add_forward("median-rows", [](T x, T, T) { return median(x, 1).values; });
+  add_forward("topk-rows", [](T x, T, T) { return topk(x, 2).values; });
+  add_forward("select-columns", [](T x, T, T row) { return index_select(x, 1, argsort(row)); });
+  add_forward("roll-rows", [](T x, T, T) { return roll(x, {1}, {1}); });
+  add_forward("flip-rows", [](T x, T, T) { return flip(x, {1}); });
+}
+
 }  // namespace
 
 void add_op_rows() {
@@ -107,6 +139,7 @@ void add_op_rows() {
   add_forward("log-softmax", [](T x, T, T) { return log_softmax(x); });
   add_forward("layer-norm", [](T x, T, T row) { return layer_norm(x, row, row); });
   add_forward("rms-norm", [](T x, T, T row) { return rms_norm(x, row); });
+  add_further_rows();
   add_training("gelu", [](T x, T) { return gelu(x); });
   add_training("add-row", [](T x, T row) { return x + row; });
   add_training("softmax", [](T x, T) { return softmax(x); });
