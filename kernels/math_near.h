@@ -82,8 +82,7 @@ inline Near fmod(Near x, Near y) {
   const double a = std::fabs(static_cast<double>(x.value)), b = std::fabs(static_cast<double>(y.value));
   const double rest = a - std::trunc(a / b) * b;
   const double inside = rest < 0 ? rest + b : rest;
-  return Near(
-      detail::copy_sign(static_cast<float>(b == std::numeric_limits<double>::infinity() ? a : inside), x.value));
+  return Near(std::copysign(static_cast<float>(b == std::numeric_limits<double>::infinity() ? a : inside), x.value));
 }
 
 }  // namespace tern::kernels::math
