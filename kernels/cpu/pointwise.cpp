@@ -5,6 +5,7 @@
 
 #include "tern/kernels/cpu/pointwise_loops.h"
 #include "tern/kernels/cpu/tile.h"
+#include "tern/kernels/cpu/vector.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
@@ -21,7 +22,19 @@ struct Operand {
   DType dtype = DType::kFloat32;
   bool direct = false;    // used in place, without a staging copy
   bool constant = false;  // one value: staged once per block
+  bool repeated = false;  // all rows are the same: staged once per block, for tiles of several rows
 };
+
+/// buffer[r * columns + c] = values[r].
+template <class F>
+void repeat_each(const F* __restrict values, int64_t rows, int64_t columns, F* __restrict buffer) {
+  constexpr int64_t kWidth = kVectorBytes / sizeof(F);
+  int64_t r = 0;
+  // What a row writes beyond its end is replaced by the next ones.
+  for (; (r * columns + columns + kWidth) <= rows * columns; ++r)
+    for (int64_t c = 0; c < columns; c += kWidth) store_vector(buffer + r * columns + c, Vector<F>{} + values[r]);
+  for (; r < rows; ++r) std::fill_n(buffer + r * columns, columns, values[r]);
+}
 
 template <class F>
 class Driver {
@@ -51,9 +64,11 @@ class Driver {
     const int64_t stride = layout_.inner_stride(k);
     const bool row_contiguous = stride == 1 || layout_.inner() == 1;
     const bool wide = layout_.inner() >= kStagedTile / 4;  // then a tile is within one row
-    operand.direct = dtype == dtype_of<F>() && (layout_.is_linear(k) || (wide && row_contiguous));
+    operand.direct = dtype == dtype_of<F>() && (is_linear(k) || (wide && row_contiguous));
     for (int d = 0; d < layout_.dims; ++d) operand.constant &= layout_.strides[k][d] == 0;
     if (operand.constant && layout_.numel() > 1) operand.direct = false;
+    operand.repeated = !operand.constant && !wide && layout_.dims > 1;
+    for (int d = 0; d + 1 < layout_.dims; ++d) operand.repeated &= layout_.strides[k][d] == 0;
     return operand;
   }
 
@@ -89,9 +104,13 @@ class Driver {
     alignas(64) F staging[kMaxInputs + 1][kStagedTile];
     const F* in[kMaxInputs] = {};
     for (int k = 0; k < count_; ++k) {
-      if (!operands_[k].data || operands_[k].direct || !operands_[k].constant) continue;
-      load_tile(operands_[k].dtype, operands_[k].data, 0, 0, kStagedTile, staging[k]);
+      const Operand& operand = operands_[k];
+      if (!operand.data || operand.direct || !(operand.constant || operand.repeated)) continue;
       in[k] = staging[k];
+      if (operand.constant)
+        load_tile(operand.dtype, operand.data, 0, 0, kStagedTile, staging[k]);
+      else
+        load(operand, k + 1, {0, rows_, 0, columns_}, staging[k]);
     }
     for (int64_t index = begin; index < end; ++index) {
       const Tile tile = tile_at(index);
@@ -100,7 +119,7 @@ class Driver {
         if (!operand.data) continue;
         if (operand.direct)
           in[k] = static_cast<const F*>(operand.data) + offset(k + 1, tile);
-        else if (!operand.constant)
+        else if (!operand.constant && !operand.repeated)
           in[k] = load(operand, k + 1, tile, staging[k]);
       }
       if (operands_[kOutput].direct) {
@@ -112,14 +131,29 @@ class Driver {
     }
   }
 
+  /// True when the operand's elements are contiguous in iteration order, also where another's prevent that dimensions
+  /// are merged.
+  bool is_linear(int k) const {
+    int64_t expected = 1;
+    for (int d = layout_.dims - 1; d >= 0; expected *= layout_.shape[d--])
+      if (layout_.shape[d] != 1 && layout_.strides[k][d] != expected) return false;
+    return true;
+  }
   int64_t offset(int k, const Tile& tile) const {
-    if (layout_.is_linear(k)) return tile.row * layout_.inner() + tile.column;
+    if (is_linear(k)) return tile.row * layout_.inner() + tile.column;
     return layout_.row_offset(k, tile.row) + tile.column * layout_.inner_stride(k);
   }
 
   const F* load(const Operand& operand, int k, const Tile& tile, F* buffer) const {
-    if (tile.rows == 1 || layout_.is_linear(k)) {
+    if (tile.rows == 1 || is_linear(k)) {
       load_tile(operand.dtype, operand.data, offset(k, tile), layout_.inner_stride(k), tile.size(), buffer);
+      return buffer;
+    }
+    if (layout_.inner_stride(k) == 0 && layout_.dims == 2) {
+      alignas(64) F values[kStagedTile];
+      const int64_t stride = layout_.strides[k][0];
+      load_tile(operand.dtype, operand.data, tile.row * stride, stride, tile.rows, values);
+      repeat_each(values, tile.rows, tile.columns, buffer);
       return buffer;
     }
     dispatch_any(operand.dtype, [&]<class T>() {
@@ -133,7 +167,7 @@ class Driver {
 
   void store(const Tile& tile, const F* buffer) const {
     const DType dtype = operands_[kOutput].dtype;
-    if (tile.rows == 1 || layout_.is_linear(0)) {
+    if (tile.rows == 1 || is_linear(0)) {
       return store_tile(dtype, y_, offset(0, tile), layout_.inner_stride(0), tile.size(), buffer);
     }
     dispatch_any(dtype, [&]<class T>() {
