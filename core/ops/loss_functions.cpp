@@ -7,6 +7,7 @@
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/loss.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pointwise_function.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/sort.h"
 #include "tern/core/ops/vector_norm.h"
@@ -121,7 +122,7 @@ Tensor sigmoid_focal_loss(const Tensor& logits, const Tensor& target, const Foca
 
 Tensor mse_loss(const Tensor& prediction, const Tensor& target, LossReduction reduction) {
   const auto [x, t] = checked_pair("mse_loss", prediction, target);
-  return reduce_losses(square(x - t), reduction);
+  return reduce_losses(pointwise(kernels::SquaredDifference{}, x, t), reduction);
 }
 
 Tensor l1_loss(const Tensor& prediction, const Tensor& target, LossReduction reduction) {
@@ -138,8 +139,7 @@ Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double bet
 Tensor huber_loss(const Tensor& prediction, const Tensor& target, double delta, LossReduction reduction) {
   TERN_CHECK(delta > 0, "huber_loss: delta must be > 0, got ", delta);
   const auto [x, t] = checked_pair("huber_loss", prediction, target);
-  const Tensor difference = abs(x - t), bounded = clamp(difference, 0, delta);
-  return reduce_losses(bounded * (difference - 0.5 * bounded), reduction);
+  return reduce_losses(pointwise(kernels::Huber{delta}, x, t), reduction);
 }
 
 Tensor poisson_nll_loss(const Tensor& input, const Tensor& target, const PoissonNllOptions& options) {

@@ -144,6 +144,13 @@ Tensor dy_by(const kernels::LogAddExp&, int input, const Tensor& dy, Values v) {
 Tensor dy_by(const kernels::Swiglu&, int input, const Tensor& dy, Values v) {
   return input == 0 ? dy_by(kernels::Silu(), dy * v[1], v[0]) : dy * silu(v[0]);
 }
+Tensor dy_by(const kernels::SquaredDifference&, int input, const Tensor& dy, Values v) {
+  const Tensor difference = v[0] - v[1];
+  return dy * difference * (input == 0 ? 2.0 : -2.0);
+}
+Tensor dy_by(const kernels::Huber& op, int input, const Tensor& dy, Values v) {
+  return dy * clamp(v[0] - v[1], -op.delta, op.delta) * (input == 0 ? 1.0 : -1.0);
+}
 Tensor dy_by(const kernels::Hypot&, int input, const Tensor& dy, Values v) {
   return dy * (v[input] / hypot(v[0], v[1]));
 }

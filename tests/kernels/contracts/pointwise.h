@@ -120,6 +120,11 @@ inline const std::map<std::string, Case>& definitions() {
       {"lerp", {[](D a, D b, D w) { return a * (1 - w) + b * w; }}},
       {"addcdiv", {[](D a, D b, D c) { return a + b / c; }, 0.3, 3}},
       {"addcmul", {[](D a, D b, D c) { return a + 0.5 * b * c; }}},
+      {"squared_difference", {[](D a, D b, D) { return (a - b) * (a - b); }}},
+      {"huber", {[](D a, D b, D) {
+         const D d = std::fabs(a - b);
+         return d < 0.7 ? 0.5 * d * d : 0.7 * (d - 0.35);
+       }}},
   };
   return table;
 }
@@ -140,6 +145,8 @@ Op make_op() {
     return {0.7};
   else if constexpr (std::is_same_v<Op, Softshrink> || std::is_same_v<Op, Hardshrink>)
     return {0.6};
+  else if constexpr (std::is_same_v<Op, Huber>)
+    return {0.7};
   else if constexpr (std::is_same_v<Op, Addcmul>)
     return {0.5};
   else
