@@ -128,13 +128,21 @@ typename Op::template State<F> reduce_range(const Source<F>& x, const Layout<2>&
                                             int64_t end) {
   alignas(64) F tile[kStage];
   const int64_t inner = reduced.inner(), stride = reduced.inner_stride(0);
-  const int64_t run = x.is_direct(stride) ? kRun : kStage;
+  // bfloat16 is converted in registers, without a staging buffer.
+  constexpr bool kTakesBFloat16 = Op::kTakesBFloat16 && std::is_same_v<F, float>;
+  const bool narrow = kTakesBFloat16 && x.dtype == DType::kBFloat16 && stride == 1;
+  const int64_t run = x.is_direct(stride) || narrow ? kRun : kStage;
+  const auto state_of = [&](int64_t offset, int64_t n) {
+    if constexpr (kTakesBFloat16)
+      if (narrow) return Op::of(static_cast<const BFloat16*>(x.data) + offset, n);
+    return Op::of(x.load(offset, stride, n, tile), n);
+  };
   auto total = Op::template none<F>();
   int64_t row = begin == 0 ? 0 : begin / inner, column = begin - row * inner;
   for (int64_t i = begin; i < end;) {
     const int64_t n = std::min({run, inner - column, end - i});
     const int64_t offset = base + reduced.row_offset(0, row) + column * stride;
-    total = Op::join(total, Op::of(x.load(offset, stride, n, tile), n));
+    total = Op::join(total, state_of(offset, n));
     i += n;
     column += n;
     if (column < inner) continue;

@@ -3,7 +3,7 @@
 // the last one into the result:
 //   State<F>           the partial result of elements that are computed in F
 //   none, join         the state of no elements, and of two sets of elements
-//   of                 the state of n contiguous elements
+//   of                 the state of n contiguous elements, which may be bfloat16 where kTakesBFloat16
 //   kRows, kColumns    how many rows and columns join_rows takes at most
 //   join_rows          joins rows [begin, end), which load(row, tile) reads, into the states of the columns
 //   result             the value of a state
@@ -24,6 +24,7 @@ using Wide = std::conditional_t<std::is_same_v<F, float>, double, F>;
 template <class Rule>
 struct Numbers {
   static constexpr int64_t kRows = 128, kColumns = 1024;
+  static constexpr bool kTakesBFloat16 = true;
 
   template <class F>
   using State = Wide<F>;
@@ -31,9 +32,9 @@ struct Numbers {
   static State<F> none() {
     return Rule::template identity<Wide<F>>();
   }
-  template <class F>
-  static State<F> of(const F* x, int64_t n) {
-    return static_cast<Wide<F>>(reduce_contiguous<Rule>(x, n));
+  template <class T>
+  static State<Combined<T>> of(const T* x, int64_t n) {
+    return static_cast<Wide<Combined<T>>>(reduce_contiguous<Rule>(x, n));
   }
   template <class W>
   static W join(W a, W b) {
@@ -87,6 +88,7 @@ struct RowBlock {
 /// and a Pairwise Algorithm for Computing Sample Variances" (1979).
 struct Deviations {
   static constexpr int64_t kRows = 32, kColumns = 128;
+  static constexpr bool kTakesBFloat16 = false;
 
   template <class F>
   struct State {
@@ -140,6 +142,7 @@ struct Deviations {
 /// log(sum(exp(x))), computed from the differences from the largest element.
 struct LogSumExp {
   static constexpr int64_t kRows = 32, kColumns = 128;
+  static constexpr bool kTakesBFloat16 = false;
 
   template <class F>
   struct State {

@@ -2,12 +2,17 @@
 // Native vectors of the CPU level (GCC vector extensions: +, *, comparisons and ?: work on them), and reductions over
 // contiguous arrays with the same number of lanes on every level. Included only by kernels/cpu/*.cpp.
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 #include <cstring>
 #include <limits>
 #include <type_traits>
 #include <utility>
 
 #include "tern/kernels/math.h"
+#include "tern/kernels/types.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
@@ -32,6 +37,19 @@ inline Vector<F> load_vector(const F* x) {
   Vector<F> v;
   std::memcpy(&v, x, sizeof v);
   return v;
+}
+/// Of bfloat16, as floats. GCC 12 would convert to a vector of 32 bytes in two halves.
+inline Vector<float> load_vector(const BFloat16* x) {
+  typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
+  typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
+  Halves bits;
+  std::memcpy(&bits, x, sizeof bits);
+#if defined(__AVX2__)
+  const Words words = reinterpret_cast<Words>(_mm256_cvtepu16_epi32(reinterpret_cast<__m128i>(bits)));
+#else
+  const Words words = __builtin_convertvector(bits, Words);
+#endif
+  return reinterpret_cast<Vector<float>>(words << 16);
 }
 template <class F>
 inline void store_vector(F* x, Vector<F> v) {
@@ -133,6 +151,7 @@ struct Accumulator {
   Vector<F> value;
   void begin(Vector<F> x) { value = x; }
   void add(Vector<F> x) { value = Op::combine(value, x); }
+  void join(const Accumulator& other) { add(other.value); }
   Vector<F> result() const { return value; }
 };
 /// Of extremes: that there was a NaN is kept beside the extreme, whose chain of instructions is then one comparison.
@@ -146,11 +165,18 @@ requires(kIsExtreme<Op>&& std::is_floating_point_v<F>) struct Accumulator<Op, F>
     unordered = x != x;
   }
   void add(Vector<F> x) {
+    choose(x);
+    unordered |= x != x;
+  }
+  void join(const Accumulator& other) {
+    choose(other.value);
+    unordered |= other.unordered;
+  }
+  void choose(Vector<F> x) {
     if constexpr (std::is_same_v<Op, Largest>)
       value = value > x ? value : x;
     else
       value = value < x ? value : x;
-    unordered |= x != x;
   }
   Vector<F> result() const { return unordered ? Vector<F>{} + std::numeric_limits<F>::quiet_NaN() : value; }
 };
@@ -173,10 +199,15 @@ F combine_lanes(Vector<F> x) {
         Op::combine(x, rotated<kHalf, F>(x, std::make_integer_sequence<int, kWidth>())));
 }
 
+/// The type in which elements are combined: bfloat16 in float, others in their own.
+template <class T>
+using Combined = std::conditional_t<std::is_same_v<T, BFloat16>, float, T>;
+
 /// Combines map(value) of n contiguous values in 128 bytes of lanes, then the lanes pairwise: the same order on every
 /// CPU level.
-template <class Op, class F, class Map>
-F reduce_contiguous(const F* x, int64_t n, const Map& map) {
+template <class Op, class T, class Map>
+Combined<T> reduce_contiguous(const T* x, int64_t n, const Map& map) {
+  using F = Combined<T>;
   constexpr int kWidth = kVectorBytes / sizeof(F), kVectors = kLaneBytes / kVectorBytes, kLanes = kWidth * kVectors;
   F lanes[kLanes];
   int64_t i = 0;
@@ -186,19 +217,24 @@ F reduce_contiguous(const F* x, int64_t n, const Map& map) {
     for (int v = 0; v < kVectors; ++v) sums[v].begin(load(0, v));
     for (i = kLanes; i + kLanes <= n; i += kLanes)
       for (int v = 0; v < kVectors; ++v) sums[v].add(load(i, v));
+    if (i == n) {
+      for (int half = kVectors / 2; half > 0; half /= 2)
+        for (int v = 0; v < half; ++v) sums[v].join(sums[v + half]);
+      return combine_lanes<Op, F, kWidth / 2>(sums[0].result());
+    }
     for (int v = 0; v < kVectors; ++v) store_vector(lanes + v * kWidth, sums[v].result());
   } else {
     for (int l = 0; l < kLanes; ++l) lanes[l] = Op::template identity<F>();
   }
-  for (int l = 0; i < n; ++i, ++l) lanes[l] = Op::combine(lanes[l], map(x[i]));
+  for (int l = 0; i < n; ++i, ++l) lanes[l] = Op::combine(lanes[l], map(static_cast<F>(x[i])));
   Vector<F> joined[kVectors];
   for (int v = 0; v < kVectors; ++v) joined[v] = load_vector(lanes + v * kWidth);
   for (int half = kVectors / 2; half > 0; half /= 2)
     for (int v = 0; v < half; ++v) joined[v] = Op::combine(joined[v], joined[v + half]);
   return combine_lanes<Op, F, kWidth / 2>(joined[0]);
 }
-template <class Op, class F>
-F reduce_contiguous(const F* x, int64_t n) {
+template <class Op, class T>
+Combined<T> reduce_contiguous(const T* x, int64_t n) {
   return reduce_contiguous<Op>(x, n, [](auto value) { return Op::map(value); });
 }
 
