@@ -42,6 +42,31 @@ TERN_HD inline SortKey<T> sort_key(Stored<T> value) {
   }
 }
 
+/// The inverse of sort_key, except for bool.
+template <class T>
+TERN_HD inline Stored<T> value_of_sort_key(SortKey<T> key) {
+  static_assert(!std::is_same_v<T, bool>, "value_of_sort_key: bytes of true differ");
+  constexpr SortKey<T> kSign = SortKey<T>(1) << (sort_key_bits<T> - 1);
+  if constexpr (std::is_integral_v<T>) {
+    return static_cast<T>(std::is_signed_v<T> ? key ^ kSign : key);
+  } else {
+    const SortKey<T> bits = key & kSign ? key ^ kSign : ~key & (kSign | (kSign - 1));
+    Stored<T> value;
+    if constexpr (sizeof(T) == 2)
+      value.bits = static_cast<uint16_t>(bits);
+    else
+      value = std::bit_cast<T>(bits);
+    return value;
+  }
+}
+
+/// Whether values of other bits have this key: zeros of both signs, and NaN.
+template <class T>
+TERN_HD inline bool is_shared_sort_key(SortKey<T> key) {
+  constexpr SortKey<T> kSign = SortKey<T>(1) << (sort_key_bits<T> - 1);
+  return !std::is_integral_v<T> && (key == kSign || key == (kSign | (kSign - 1)));
+}
+
 /// XOR with this inverts the order of keys, for largest first.
 template <class T>
 constexpr SortKey<T> sort_key_flip(bool descending) {

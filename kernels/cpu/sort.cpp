@@ -120,14 +120,23 @@ const Pair<Key>* sort_pairs(const RowSpace<Key>& space, int64_t n, int bits) {
   return from;
 }
 
-/// values[j], index[j] = the element of row x at the position in pairs[j], and that position.
+/// values[j], index[j] = the element of row x at the position in pairs[j], and that position. The elements of long rows
+/// are made from their keys where these tell them: reads of x at random would wait for memory.
 template <class T>
-void store_pairs(const Stored<T>* x, const Pair<SortKey<T>>* pairs, int64_t n, Stored<T>* values, int64_t* index) {
+void store_pairs(const Stored<T>* x, const Pair<SortKey<T>>* pairs, int64_t n, SortKey<T> flip, Stored<T>* values,
+                 int64_t* index) {
   parallel_for(n, kBlock, [&](int64_t begin, int64_t end) {
-    for (int64_t j = begin; j < end; ++j) {
-      values[j] = x[pairs[j].position];
-      index[j] = pairs[j].position;
+    for (int64_t j = begin; j < end; ++j) index[j] = pairs[j].position;
+    if constexpr (!std::is_same_v<T, bool>) {
+      if (n > kShortRow) {
+        for (int64_t j = begin; j < end; ++j) {
+          const SortKey<T> key = pairs[j].key ^ flip;
+          values[j] = is_shared_sort_key<T>(key) ? x[pairs[j].position] : value_of_sort_key<T>(key);
+        }
+        return;
+      }
     }
+    for (int64_t j = begin; j < end; ++j) values[j] = x[pairs[j].position];
   });
 }
 
@@ -155,8 +164,9 @@ void sort_rows(Stream, ConstView x, bool descending, void* workspace, View value
     for_each_row(x.rows(), cols, [&](int64_t row, int64_t place) {
       const RowSpace<SortKey<T>> space(workspace, place, cols);
       const Stored<T>* const from = x.as<Stored<T>>() + row * cols;
-      make_pairs<T>(from, cols, sort_key_flip<T>(descending), space.pairs[0]);
-      store_pairs<T>(from, sort_pairs(space, cols, sort_key_bits<T>), cols, values.as<Stored<T>>() + row * cols,
+      const SortKey<T> flip = sort_key_flip<T>(descending);
+      make_pairs<T>(from, cols, flip, space.pairs[0]);
+      store_pairs<T>(from, sort_pairs(space, cols, sort_key_bits<T>), cols, flip, values.as<Stored<T>>() + row * cols,
                      index.as<int64_t>() + row * cols);
     });
   });
@@ -208,9 +218,10 @@ void top_k_rows(Stream, ConstView x, bool largest, bool sorted, void* workspace,
     for_each_row(x.rows(), cols, [&](int64_t row, int64_t place) {
       Pairs* const pairs = static_cast<Pairs*>(workspace) + place * cols;
       const Stored<T>* const from = x.as<Stored<T>>() + row * cols;
-      take_best<T>(from, cols, sort_key_flip<T>(largest), k, pairs);
+      const SortKey<T> flip = sort_key_flip<T>(largest);
+      take_best<T>(from, cols, flip, k, pairs);
       if (!sorted) std::sort(pairs, pairs + k, [](const Pairs& a, const Pairs& b) { return a.position < b.position; });
-      store_pairs<T>(from, pairs, k, values.as<Stored<T>>() + row * k, index.as<int64_t>() + row * k);
+      store_pairs<T>(from, pairs, k, flip, values.as<Stored<T>>() + row * k, index.as<int64_t>() + row * k);
     });
   });
 }
@@ -239,7 +250,7 @@ void select_rows(Stream, ConstView x, Selection which, int64_t place, void* work
       } else {
         std::nth_element(pairs, pairs + at, pairs + cols);
       }
-      store_pairs<T>(from, pairs + at, 1, values.as<Stored<T>>() + row, index.as<int64_t>() + row);
+      store_pairs<T>(from, pairs + at, 1, 0, values.as<Stored<T>>() + row, index.as<int64_t>() + row);
     });
   });
 }
