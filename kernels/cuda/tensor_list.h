@@ -15,7 +15,7 @@ inline constexpr int kListChunk = 16384;
 // CUDA takes 32,764 bytes of kernel parameters (12.1 and later, sm_70 and later).
 inline constexpr int kListTensors = 400;
 
-inline int64_t list_blocks(int64_t size) { return (size + kListChunk - 1) / kListChunk; }
+TERN_HD inline int64_t list_blocks(int64_t size) { return (size + kListChunk - 1) / kListChunk; }
 
 /// True when a list of `tensors` tensors and `blocks` blocks has no room for a tensor of `size` elements.
 inline bool is_list_full(int tensors, int64_t blocks, int64_t size) {
