@@ -34,10 +34,10 @@ struct Better {
   bool largest;
 
   __device__ Best<F> operator()(const Best<F>& a, const Best<F>& b) const {
-    if (a.column < 0 || b.column < 0) return a.column < 0 ? b : a;
     const bool b_is_last = b.column > a.column;
-    const Best<F>&earlier = b_is_last ? a : b, &later = b_is_last ? b : a;
-    return replaces(later.value, earlier.value) ? later : earlier;
+    const bool later_is_better = b_is_last ? replaces(b.value, a.value) : replaces(a.value, b.value);
+    const bool takes_b = b.column >= 0 && (a.column < 0 || later_is_better == b_is_last);
+    return {takes_b ? b.value : a.value, takes_b ? b.column : a.column};
   }
   __device__ bool replaces(F later, F earlier) const {
     return later != later || (largest ? later >= earlier : later <= earlier);

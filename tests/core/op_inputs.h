@@ -24,8 +24,9 @@ inline SequenceLayout layout(Inputs& in) {
                                          : packed_layout({4}, device);
   if (in.options().hostile && in.one_in(8)) result.offsets = in.any();
   if (in.options().hostile && in.one_in(8)) result.max_length = in.below(5) - 1;
-  if (in.one_in(8)) result.row_keys = in.any();
-  if (in.one_in(8)) result.key_mask = in.any();
+  // Both must be contiguous: only copies of views would be accepted.
+  if (in.one_in(8)) result.row_keys = in.any().contiguous();
+  if (in.one_in(8)) result.key_mask = in.any().contiguous();
   in.use(result.offsets);
   return result;
 }
@@ -39,7 +40,7 @@ inline AttentionOptions attention_options(Inputs& in) {
 inline DropoutOptions dropout_options(Inputs& in) {
   return {.p = in.one_in(3) ? 0 : 0.5,
           .generator = &in.generator(),
-          .row_keys = in.one_in(3) ? in.like({5}, int64) : Tensor()};
+          .row_keys = in.one_in(3) ? in.like({5}, int64).contiguous() : Tensor()};
 }
 inline AddNormOptions add_norm_options(Inputs& in) {
   return {.residual = in.like({4, 2, 9}),
