@@ -3,6 +3,9 @@
 namespace tern::kernels::cuda {
 namespace {
 
+/// Blocks on a multiprocessor, at least. Without this bound ptxas takes fewer registers than it may and spills.
+constexpr int kTogether = 2;
+
 constexpr int kTileWarps = kListThreads / kWarpSize;
 constexpr int kTileSteps = static_cast<int>(kLayerTileColumns) / kListThreads;  // columns of a thread
 static_assert(LayerTiles::kRowChunk == kListThreads && kTileSteps * kListThreads == kLayerTileColumns);
@@ -89,7 +92,7 @@ __device__ void sum_vector(const LayerEntry& tensor, const LayerSums& sums, cons
 }
 
 template <class W, class G>
-__global__ void __launch_bounds__(kListThreads)
+__global__ void __launch_bounds__(kListThreads, kTogether)
     adafactor_sums_kernel(TERN_GRID_CONSTANT(LayerUpdate<AdafactorRule>) update) {
   using F = ComputeType<W>;
   using Step = LayerStep<AdafactorRule, F>;
@@ -109,7 +112,7 @@ __global__ void __launch_bounds__(kListThreads)
 /// The averages of 256 rows of a matrix, and their sum; or of 256 columns. Blocks are numbered through the matrices, of
 /// each the rows first.
 template <class F>
-__global__ void __launch_bounds__(kListThreads)
+__global__ void __launch_bounds__(kListThreads, kTogether)
     adafactor_averages_kernel(TERN_GRID_CONSTANT(LayerUpdate<AdafactorRule>) update) {
   using Step = LayerStep<AdafactorRule, F>;
   TERN_SHARED(Step, shared);
@@ -175,7 +178,7 @@ __device__ void for_each_change(const LayerEntry& tensor, const LayerSums& sums,
 }
 
 template <class W, class G>
-__global__ void __launch_bounds__(kListThreads)
+__global__ void __launch_bounds__(kListThreads, kTogether)
     adafactor_changes_kernel(TERN_GRID_CONSTANT(LayerUpdate<AdafactorRule>) update) {
   using F = ComputeType<W>;
   using Step = LayerStep<AdafactorRule, F>;
@@ -194,7 +197,7 @@ __global__ void __launch_bounds__(kListThreads)
 }
 
 template <class W, class G>
-__global__ void __launch_bounds__(kListThreads)
+__global__ void __launch_bounds__(kListThreads, kTogether)
     adafactor_apply_kernel(TERN_GRID_CONSTANT(LayerUpdate<AdafactorRule>) update) {
   using F = ComputeType<W>;
   using Step = LayerStep<AdafactorRule, F>;
