@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "tern/core/autograd/autocast.h"
+#include "tern/core/autograd/function.h"
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/loss.h"
 #include "tern/core/ops/pointwise.h"
@@ -28,6 +29,7 @@ struct Pair {
 Pair checked_pair(const char* op, const Tensor& x, const Tensor& target) {
   TERN_CHECK(is_floating(x.dtype()), op, ": expected a floating prediction, got ", x.describe());
   TERN_CHECK(x.shape() == target.shape(), op, ": prediction is ", x.shape(), ", target ", target.shape());
+  detail::check_one_device(op, {&x, &target});
   Pair pair{x, is_floating(target.dtype()) ? target : target.to(x.dtype())};
   detail::autocast_inputs("loss", {&pair.x, &pair.target});
   return pair;

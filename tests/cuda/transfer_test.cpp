@@ -158,7 +158,7 @@ TEST_F(Transfer, TensorsOnTwoDevicesAreRefused) {
       {"masked_select", {matrix, mask}, [](const Tensors& in) { return masked_select(in[0], in[1]); }},
       {"cat", {matrix, square, square}, [](const Tensors& in) { return cat(in); }},
       {"cat", {row, row}, [](const Tensors& in) { return stack(in); }},
-      {"sub", {matrix, matrix}, [](const Tensors& in) { return mse_loss(in[0], in[1]); }},
+      {"mse_loss", {matrix, matrix}, [](const Tensors& in) { return mse_loss(in[0], in[1]); }},
       {"cross_entropy",
        {matrix, ids, full({4}, 0.5)},
        [](const Tensors& in) { return cross_entropy(in[0], in[1], {.row_weights = in[2]}); }},
