@@ -12,6 +12,7 @@ set(TERN_SANITIZE_TESTS
     kernels_fixed_threads_test
     kernels_gemm_test
     kernels_image_test
+    kernels_layerwise_optimizer_test
     kernels_linear_activation_test
     kernels_loss_scale_test
     kernels_norm_test
