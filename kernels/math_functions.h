@@ -412,7 +412,7 @@ TERN_HD inline float atan2(float y, float x) {
 namespace detail {
 
 /// log2(x) of a positive normal number, relative error 2^-37; of others meaningless.
-TERN_HD inline double log2_of_normal(double x) {
+[[gnu::always_inline]] TERN_HD inline double log2_of_normal(double x) {
   constexpr uint64_t kMantissa = (uint64_t{1} << 52) - 1, kOne = uint64_t{1023} << 52, kInteger = uint64_t{1075} << 52;
   const uint64_t bits = std::bit_cast<uint64_t>(x);
   const double mantissa = std::bit_cast<double>((bits & kMantissa) | kOne);  // [1, 2)
@@ -428,7 +428,7 @@ TERN_HD inline double log2_of_normal(double x) {
   return exponent + s * p;
 }
 /// 2^x for |x| < 1000, relative error 2^-34.
-TERN_HD inline double exp2_of_small(double x) {
+[[gnu::always_inline]] TERN_HD inline double exp2_of_small(double x) {
   constexpr double kShift = 0x1.8p52;
   const double shifted = x + kShift, f = x - (shifted - kShift);
   double p = 0x1.fde60320d9929p-17;
@@ -443,8 +443,8 @@ TERN_HD inline double exp2_of_small(double x) {
 
 }  // namespace detail
 
-/// 2^(y log2 |x|) in double, with C's special cases.
-TERN_HD inline float pow(float x, float y) {
+/// 2^(y log2 |x|) in double, with C's special cases. GCC would not inline it everywhere, and a call prevents vectors.
+[[gnu::always_inline]] TERN_HD inline float pow(float x, float y) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const double base = x, e = y, magnitude = abs(base);
   const double log_of_finite = magnitude > 0 ? detail::log2_of_normal(magnitude) : -kInfinity;
