@@ -212,7 +212,7 @@ Tensor pow(double base, const Tensor& exponent) {
 }
 
 namespace {
-/// PyTorch's operators on bool tensors; of integers they would be bitwise, which Tern has not.
+/// PyTorch's operators on bool tensors; of integers they would be bitwise; Tern has no such ops.
 void check_bools(const char* sign, const Tensor& a, const Tensor& b) {
   TERN_CHECK(a.dtype() == DType::kBool && b.dtype() == DType::kBool, "operator", sign, ": expected bool tensors, got ",
              a.dtype(), " and ", b.dtype(),
