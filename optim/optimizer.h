@@ -189,7 +189,7 @@ class Optimizer {
   virtual void on_step_end() {}
   /// Whether this process updates the parameter and keeps its state; of the others it counts the updates alone.
   virtual bool is_own(int32_t /*parameter*/) const { return true; }
-  /// A parameter's entries of the whole state_dict(). Of one that is not own all but the count are placeholders.
+  /// A parameter's entries of the whole state_dict(). Where is_own() is false only the count of updates is right.
   StateView state_of(int32_t parameter) const;
 
  private:

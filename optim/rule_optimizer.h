@@ -1,8 +1,8 @@
 #pragma once
 // An optimizer of an options struct, which has kName, lr, weight_decay, maximize and master_weights, and either
 //   kahan, capturable and rule(): a rule for one weight (kernels/optimizer_rules.h), for all weights in one pass;
-//   docs/examples/custom_optimizer.cpp is one. With states() and update_all(stream, rules of the groups, tensors, step)
-//   the rule needs whole parameters and has kernels of its own; optim/lamb.h is one
+//   docs/examples/custom_optimizer.cpp is an example. A rule that needs whole parameters also has states() and
+//   update_all(stream, rules of the groups, tensors, step), which calls its kernels; optim/lamb.h is an example
 //   check(), states() and update(parameters): a rule for whole parameters, made of ops; optim/muon.h is one
 
 #include "tern/core/ops/pointwise.h"

@@ -16,7 +16,7 @@ namespace {
 constexpr int64_t kBlock = 32768;  // elements per parallel block
 constexpr int64_t kColumns = 512;  // columns accumulated together
 constexpr int64_t kPiece = 2048;   // indices along one fibre that are read twice
-constexpr int64_t kFibres = 64;    // fibres with indices of their own that one task writes to
+constexpr int64_t kFibres = 64;    // fibres that one task writes to, where each fibre has its own indices
 
 int64_t id_at(ConstView ids, int64_t i) {
   return ids.dtype == DType::kInt32 ? static_cast<int64_t>(ids.as<int32_t>()[i]) : ids.as<int64_t>()[i];
