@@ -29,6 +29,12 @@ Tensor near_orthogonal(const Tensor& x, const MuonOptions& o) {
   return is_tall ? wide.transpose(1, 2) : wide;
 }
 
+double rate_factor(double m, double n, MuonScale scale) {
+  if (scale == MuonScale::kOriginal) return std::sqrt(std::max(1.0, m / n));
+  if (scale == MuonScale::kMatchAdamRms) return 0.2 * std::sqrt(std::max(m, n));
+  return std::sqrt(m / n);
+}
+
 /// One step of matrices of equal shape.
 void update_stack(const std::vector<WholeParameter*>& parameters, const MuonOptions& o) {
   std::vector<Tensor> weights, gradients, buffers;
@@ -40,9 +46,7 @@ void update_stack(const std::vector<WholeParameter*>& parameters, const MuonOpti
   const Tensor weight = stack(weights), gradient = stack(gradients);
   const Tensor buffer = lerp(stack(buffers), gradient, 1 - o.momentum);
   const Tensor direction = o.nesterov ? lerp(gradient, buffer, o.momentum) : buffer;
-  const auto m = static_cast<double>(weight.size(1)), n = static_cast<double>(weight.size(2));
-  const double factor =
-      o.scale == MuonScale::kOriginal ? std::sqrt(std::max(1.0, m / n)) : 0.2 * std::sqrt(std::max(m, n));
+  const double factor = rate_factor(static_cast<double>(weight.size(1)), static_cast<double>(weight.size(2)), o.scale);
   const Tensor updated = weight * (1 - o.lr * o.weight_decay) - near_orthogonal(direction, o) * (o.lr * factor);
   for (size_t i = 0; i < parameters.size(); ++i) {
     parameters[i]->weight = updated.select(0, static_cast<int64_t>(i));

@@ -8,6 +8,7 @@ namespace tern::optim {
 enum class MuonScale {
   kOriginal,      // sqrt(max(1, m / n)), Jordan
   kMatchAdamRms,  // 0.2 sqrt(max(m, n)), Liu et al., arXiv:2502.16982: learning rates and decays of AdamW fit
+  kSpectral,      // sqrt(m / n), Bernstein: PyTorch's "spectral_unclamped"
 };
 
 struct MuonOptions {

@@ -1,6 +1,10 @@
-// Optimizers whose rules need whole parameters, against loops in double: Lamb, Adafactor, Muon; and LookAhead.
+// Optimizers whose rules need whole parameters, against loops in double and PyTorch: Lamb, Adafactor, Muon; LookAhead.
 
+#include <map>
+
+#include "tern/core/io/safetensors.h"
 #include "tern/tests/optim/optim_test.h"
+#include "tern/tests/places.h"
 
 namespace tern::test {
 namespace {
@@ -149,6 +153,46 @@ TEST(WholeParameters, FollowLoopsInDouble) {
                                 muon_step, shape);
     follows<optim::MuonOptions>({.lr = 0.02, .scale = optim::MuonScale::kMatchAdamRms}, muon_step, shape);
   }
+}
+
+/// tests/golden/make_optimizers.py.
+TEST(WholeParameters, FollowPyTorch) {
+  const StateView golden = load_safetensors(source_dir() + "/tests/golden/whole_optimizers.safetensors").tensors;
+  const std::map<std::string, optim::Algorithm> algorithms = {
+      {"adafactor", algorithm_of(optim::AdafactorOptions{})},
+      {"adafactor_all",
+       algorithm_of(optim::AdafactorOptions{
+           .lr = 0.3, .beta2_decay = -0.5, .eps1 = 1e-8, .eps2 = 1e-2, .d = 2, .weight_decay = 0.1, .maximize = true})},
+      {"muon", algorithm_of(optim::MuonOptions{})},
+      {"muon_all", algorithm_of(optim::MuonOptions{.lr = 0.02,
+                                                   .weight_decay = 0.05,
+                                                   .momentum = 0.8,
+                                                   .nesterov = false,
+                                                   .a = 3,
+                                                   .b = -3.2,
+                                                   .c = 1.2,
+                                                   .iterations = 3,
+                                                   .eps = 1e-6})},
+      {"muon_rms", algorithm_of(optim::MuonOptions{.lr = 0.02, .scale = optim::MuonScale::kMatchAdamRms})},
+      {"muon_spectral", algorithm_of(optim::MuonOptions{.lr = 0.02, .scale = optim::MuonScale::kSpectral})}};
+  int compared = 0;
+  for (const std::string shape : {"wide", "tall", "square", "vector", "stack"})
+    for (const auto& [name, algorithm] : algorithms)
+      for (const DType dtype : {float64, float32}) {
+        if (name.starts_with("muon") && find(golden, shape + "/weight").dim() != 2) continue;
+        SCOPED_TRACE(testing::Message() << name << " " << shape << " " << dtype);
+        const Tensor gradients = find(golden, shape + "/gradients").to(dtype);
+        Tensor weight = leaf(find(golden, shape + "/weight").to(dtype));
+        optim::Optimizer optimizer(std::vector<optim::ParameterGroup>{{.parameters = {{"w", weight}}}}, algorithm);
+        for (int64_t step = 0; step < gradients.size(0); ++step) {
+          weight.set_grad(gradients.select(0, step).contiguous());
+          optimizer.step();
+        }
+        EXPECT_LE(relative_error(weight.to_vector<double>(), find(golden, shape + "/" + name).to_vector<double>()),
+                  dtype == float64 ? 1e-12 : 2e-5);
+        ++compared;
+      }
+  EXPECT_EQ(compared, 2 * (5 * 2 + 3 * 4));
 }
 
 TEST(WholeParameters, ZeroWeightsAndGradientsStayFinite) {
