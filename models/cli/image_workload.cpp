@@ -14,6 +14,8 @@ class ImageWorkload final : public Workload {
     set_ = std::make_shared<data::ImageSet>(load_image_set(given.data, {}, setting.log));
     split(*set_, given);
     options_ = with_defaults(given, ImageFacts{set_->name});
+    if (const int64_t bytes = parse_bytes(options_.image_cache).value(); bytes > 0 && !set_->in_memory())
+      cache_ = std::make_shared<data::ImageCache>(bytes);
     make_pipeline();
     task_.emplace(*pipeline_, set_, split_.train, setting.share(split_.validation), task_options());
   }
@@ -59,7 +61,8 @@ class ImageWorkload final : public Workload {
                                      .seed = options_.seed,
                                      .label_smoothing = options_.label_smoothing,
                                      .log = setting_.log,
-                                     .validation = evaluation(setting_.precision.autocast)};
+                                     .validation = evaluation(setting_.precision.autocast),
+                                     .cache = cache_};
     data::BatchAugmentOptions& augmentation = options.augmentation;
     augmentation.mixup = options_.mixup.value();
     augmentation.cutmix = options_.cutmix;
@@ -92,6 +95,7 @@ class ImageWorkload final : public Workload {
   }
 
   std::shared_ptr<data::ImageSet> set_;
+  std::shared_ptr<data::ImageCache> cache_;  // --image-cache, for files
   std::optional<models::ImagePipeline> pipeline_;
   std::optional<models::ImageTask> task_;
 };

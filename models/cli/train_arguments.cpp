@@ -40,6 +40,21 @@ std::optional<std::pair<int64_t, double>> parse_checkpoint_every(const std::stri
   return std::nullopt;
 }
 
+std::optional<int64_t> parse_bytes(const std::string& text) {
+  int64_t number = 0;
+  const char* const end = text.data() + text.size();
+  const auto [stopped, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc() || number < 0 || number >= 1'000'000) return std::nullopt;
+  const std::string unit(stopped, end);
+  if (unit.empty() && number == 0) return 0;
+  int64_t bytes = 1'000;
+  for (const char* name : {"kB", "MB", "GB", "TB"}) {
+    if (unit == name) return number * bytes;
+    bytes *= 1'000;
+  }
+  return std::nullopt;
+}
+
 std::optional<int64_t> parse_recompute(const std::string& text) {
   if (text == "none") return 0;
   if (text == "block") return 1;

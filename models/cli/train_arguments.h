@@ -28,6 +28,8 @@ std::optional<std::vector<double>> parse_milestones(const std::string& text);
 /// --checkpoint-every: steps, seconds, of which one is 0: "100" (steps), "30s", "5m", "2h". Nothing when the text is of
 /// another form.
 std::optional<std::pair<int64_t, double>> parse_checkpoint_every(const std::string& text);
+/// --image-cache: "0", "500MB", "4GB"; units of 1000. Nothing when the text is of another form.
+std::optional<int64_t> parse_bytes(const std::string& text);
 
 // Help that names the model families, their sizes and the data sets.
 std::string models_help();
@@ -186,6 +188,13 @@ struct TrainArguments : ModelOptions {
   bool shuffle = option(&Self::shuffle, true, "--no-shuffle", "keep the rows in their order");
   int workers = option(&Self::workers, 2, "--workers", "threads that make batches; batches do not depend on it",
                        Bounds{0, 256}, Compared::kNowhere);
+  std::string image_cache =
+      option(&Self::image_cache, "0", "--image-cache",
+             "memory for decoded images of files (500MB, 4GB), which later epochs then need not decode again; of each "
+             "process",
+             Form{"0 or a number of bytes with the unit kB, MB, GB or TB (4GB)",
+                  [](const std::string& text) { return parse_bytes(text).has_value(); }},
+             For::kImages, Compared::kNowhere);
   std::string profile = option(
       &Self::profile, "", "--profile",
       "write where the time is spent: a table and a trace for ui.perfetto.dev, into the run folder (on, or no value) "

@@ -1,7 +1,9 @@
 // The Vision Transformer through the program: the embedded digits, resumed runs, predictions and attention maps; and
 // folders of images as users have them, with all kinds of PNG and JPEG and files that only have their names.
 
+#include <sys/inotify.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "tern/core/io/safetensors.h"
 #include "tern/data/images/image.h"
@@ -156,6 +158,49 @@ class ImageFilesTest : public ProgramTest {
     return count;
   }
 };
+
+/// Counts how often files of a folder are opened.
+class Opens {
+ public:
+  explicit Opens(const std::string& folder) : events_(inotify_init1(IN_NONBLOCK)) {
+    EXPECT_GE(events_, 0);
+    EXPECT_GE(inotify_add_watch(events_, folder.c_str(), IN_OPEN), 0);
+  }
+  ~Opens() { close(events_); }
+  Opens(const Opens&) = delete;
+  Opens& operator=(const Opens&) = delete;
+
+  int of(const std::string& name) const {
+    int count = 0;
+    alignas(inotify_event) char buffer[1 << 14];
+    for (ssize_t size; (size = read(events_, buffer, sizeof buffer)) > 0;)
+      for (ssize_t at = 0; at < size;) {
+        const auto* event = reinterpret_cast<const inotify_event*>(buffer + at);
+        count += event->len > 0 && event->name == name;
+        at += static_cast<ssize_t>(sizeof *event + event->len);
+      }
+    return count;
+  }
+
+ private:
+  int events_;
+};
+
+TEST_F(ImageFilesTest, TheCacheKeepsDecodedImages) {
+  write_classes(4);
+  const auto opened = [&](const Words& more) {
+    const Opens opens(file("photos/dog"));
+    succeeds(train("--epochs 3 --split all --seed 5" + more));
+    return opens.of("3.png");
+  };
+  const int decoded_once = opened("--image-cache 1MB --out kept");
+  EXPECT_EQ(opened("--out read"), decoded_once + 2);
+  opened("--image-cache 1kB --out small");  // has room for two of the eight
+  EXPECT_TRUE(weights("kept") == weights("read"));
+  EXPECT_TRUE(weights("small") == weights("read"));
+  expect_error(tern(train("--image-cache 5 --out x")), 2, {"--image-cache", "4GB"});
+  expect_error(tern("train distilbert --image-cache 4GB --out x"), 2, {"--image-cache", "images"});
+}
 
 TEST_F(ImageFilesTest, WhatIsNoImageIsNamedOnceAndSkipped) {
   write_classes();
