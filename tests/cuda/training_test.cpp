@@ -20,7 +20,7 @@ struct RunOptions {
   bool capture = true;
   int64_t recompute = 0;
   int64_t steps = 20;
-  int64_t batch_size = 0;
+  int64_t batch_size = 0, batch_tokens = 64;
   double ema = 0, initializer_range = 0.02;
   int64_t stop = 0;                         // stop after this many steps, with a checkpoint
   CheckpointFolder* checkpoints = nullptr;  // where it is written, or where the run resumes
@@ -71,8 +71,9 @@ Outcome run(const RunOptions& o) {
                     .initializer_range = o.initializer_range});
   model.set_recompute(o.recompute);
   const Texts texts = random_texts(o.seed, 60);
-  TextTask task(model, texts.tokens, texts.labels, texts.rows, {}, 0,
-                {.epochs = 100, .batch_size = o.batch_size, .batch_tokens = o.batch_size > 0 ? 0 : 64, .workers = 1});
+  TextTask task(
+      model, texts.tokens, texts.labels, texts.rows, {}, 0,
+      {.epochs = 100, .batch_size = o.batch_size, .batch_tokens = o.batch_size > 0 ? 0 : o.batch_tokens, .workers = 1});
   TrainOptions options = {.lr = 1e-3,
                           .dtype = o.dtype,
                           .ema = o.ema,
@@ -141,10 +142,11 @@ TEST_F(Training, FirstStepAgreesWithTheCpu) {
 
 TEST_F(Training, CapturedRecomputedAndRepeatedRunsAreTheSameBits) {
   for (const DType dtype : {float32, bfloat16, float16}) {
-    const Outcome captured = run({.dtype = dtype, .steps = 4});
+    const Outcome captured = run({.dtype = dtype, .steps = 4, .batch_tokens = 32});
     for (const auto& [capture, recompute] : {std::pair(true, 0), {false, 0}, {true, 1}, {false, 2}}) {
       SCOPED_TRACE(testing::Message() << dtype << (capture ? ", captured, " : ", ") << recompute);
-      const Outcome again = run({.dtype = dtype, .capture = capture, .recompute = recompute, .steps = 4});
+      const Outcome again =
+          run({.dtype = dtype, .capture = capture, .recompute = recompute, .steps = 4, .batch_tokens = 32});
       EXPECT_EQ(captured.curve.losses, again.curve.losses);
       EXPECT_EQ(captured.curve.norms, again.curve.norms);
       EXPECT_EQ(captured.weights, again.weights);
@@ -155,11 +157,13 @@ TEST_F(Training, CapturedRecomputedAndRepeatedRunsAreTheSameBits) {
 /// Stopped at the captured step or later, and resumed with loss scale and averages.
 TEST_F(Training, ResumedRunsAreTheSameBits) {
   // Weights so large that the first loss scales are too large: steps before and after the stops are skipped.
-  const RunOptions half{.seed = kFixedSeed, .dtype = float16, .steps = 11, .ema = 0.9, .initializer_range = 0.5};
+  const RunOptions half{
+      .seed = kFixedSeed, .dtype = float16, .steps = 11, .batch_tokens = 32, .ema = 0.9, .initializer_range = 0.5};
   RunOptions eager = half;
   eager.capture = false;
-  for (const auto& [options, stops] :
-       {std::pair(half, std::vector<int64_t>{2, 8}), {eager, {5}}, {RunOptions{.steps = 11, .ema = 0.9}, {8}}}) {
+  for (const auto& [options, stops] : {std::pair(half, std::vector<int64_t>{2, 8}),
+                                       {eager, {5}},
+                                       {RunOptions{.steps = 11, .batch_tokens = 32, .ema = 0.9}, {8}}}) {
     const Outcome whole = run(options);
     EXPECT_EQ(whole.curve.skipped > 0, options.dtype == float16);
     EXPECT_LT(whole.curve.skipped, 9);

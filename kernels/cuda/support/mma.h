@@ -43,7 +43,9 @@ SIMT_INTERNAL void multiply_fragments(void* const* lanes, unsigned) {
     x.bits = static_cast<uint16_t>(pair >> (16 * half));
     return static_cast<float>(x);
   };
-  float a[16][16], b[16][8];
+  using Row = float __attribute__((vector_size(32)));  // 8 columns at a time
+  float a[16][16];
+  Row b[16], c[16];
   for (int lane = 0; lane < 32; ++lane) {
     const MmaLane& from = *static_cast<const MmaLane*>(lanes[lane]);
     const int g = lane / 4, q = lane % 4 * 2;
@@ -51,13 +53,13 @@ SIMT_INTERNAL void multiply_fragments(void* const* lanes, unsigned) {
       for (int r = 0; r < 4; ++r) a[g + r % 2 * 8][q + r / 2 * 8 + half] = value(from.a.r[r], half);
       for (int r = 0; r < 2; ++r) b[q + r * 8 + half][g] = value(from.b.r[r], half);
     }
+    for (int i = 0; i < 4; ++i) c[fragment_row(lane, i)][fragment_col(lane, i)] = from.c.r[i];
   }
+  for (int row = 0; row < 16; ++row)
+    for (int k = 0; k < 16; ++k) c[row] += a[row][k] * b[k];
   for (int lane = 0; lane < 32; ++lane) {
-    FragmentC& c = static_cast<MmaLane*>(lanes[lane])->c;
-    for (int i = 0; i < 4; ++i) {
-      const int row = lane / 4 + i / 2 * 8, col = lane % 4 * 2 + i % 2;
-      for (int k = 0; k < 16; ++k) c.r[i] += a[row][k] * b[k][col];
-    }
+    FragmentC& to = static_cast<MmaLane*>(lanes[lane])->c;
+    for (int i = 0; i < 4; ++i) to.r[i] = c[fragment_row(lane, i)][fragment_col(lane, i)];
   }
 }
 }  // namespace detail
