@@ -29,6 +29,8 @@ TEST_P(Reduce, ShapesThatTakeEveryPath) {
   for (const ReduceCase& c : cases)
     for (DType dtype : {float32, bfloat16, float64})
       for (Reduction r : {Reduction::kSum, Reduction::kMax, Reduction::kDeviations, Reduction::kLogSumExp}) {
+        const bool large = c.shape.size() == 2 && c.shape[0] * c.shape[1] > 1'000'000;
+        if (large && (dtype != float32 || r != Reduction::kSum) && random() % 5 != 0) continue;
         Array x(dtype, c.shape, kOrders[random() % 3]);
         if (!takes_case(x.numel(), random)) continue;
         fill_with_random(x, random, -1, 1);
