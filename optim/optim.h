@@ -9,6 +9,7 @@
 #include "tern/optim/ema.h"
 #include "tern/optim/grad_scaler.h"
 #include "tern/optim/lamb.h"
+#include "tern/optim/lbfgs.h"
 #include "tern/optim/lion.h"
 #include "tern/optim/look_ahead.h"
 #include "tern/optim/lr_scheduler.h"
