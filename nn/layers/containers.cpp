@@ -33,13 +33,21 @@ size_t ParameterDict::checked(const std::string& name) const {
 
 void Sequential::append(std::function<Tensor(const Tensor&)> function) {
   TERN_CHECK(function != nullptr, "nn::Sequential: step ", size(), " is an empty function");
-  steps_.push_back(std::move(function));
+  steps_.push_back({std::move(function), nullptr});
+}
+
+Module* Sequential::checked(int64_t i) const {
+  TERN_CHECK(i >= 0 && i < size(), "nn::Sequential: step ", i, " is outside [0, ", size(), "), the steps of '", name(),
+             "'");
+  Module* const module = steps_[static_cast<size_t>(i)].module;
+  TERN_CHECK(module, "nn::Sequential: step ", i, " of '", name(), "' is a function, not a module");
+  return module;
 }
 
 Tensor Sequential::forward(const Tensor& input) const {
   return hooked(input, [&](const Tensor& x) {
     Tensor y = x;
-    for (const auto& step : steps_) y = step(y);
+    for (const Step& step : steps_) y = step.call(y);
     return y;
   });
 }

@@ -138,6 +138,22 @@ Factory<T, std::decay_t<Args>...> make(Args&&... args) {
   return {{std::forward<Args>(args)...}};
 }
 
+/// Goes through the modules of a Sequential; M is Module or const Module.
+template <class M>
+class ModuleIterator {
+ public:
+  explicit ModuleIterator(const std::unique_ptr<Module>* at) : at_(at) {}
+  M& operator*() const { return **at_; }
+  ModuleIterator& operator++() {
+    ++at_;
+    return *this;
+  }
+  bool operator==(const ModuleIterator&) const = default;
+
+ private:
+  const std::unique_ptr<Module>* at_;
+};
+
 /// A chain of modules and functions from a tensor to a tensor:
 ///   Sequential(sub("body"), make<Linear>(64, 256), gelu, make<Linear>(256, 10))
 /// (of functions that C has too, tern::tanh or make<Tanh>()). Functions are counted, like torch.nn.Sequential's
@@ -153,7 +169,7 @@ class Sequential final : public Module {
   void append(const Factory<T, Args...>& factory) {
     const Scope scope = sub(std::to_string(steps_.size()));
     auto made = std::apply([&](const Args&... args) { return std::make_unique<T>(scope, args...); }, factory.args);
-    steps_.emplace_back([module = made.get()](const Tensor& x) { return module->forward(x); });
+    steps_.push_back({[module = made.get()](const Tensor& x) { return module->forward(x); }, made.get()});
     modules_.push_back(std::move(made));
   }
   void append(std::function<Tensor(const Tensor&)> function);
@@ -161,9 +177,39 @@ class Sequential final : public Module {
   int64_t size() const { return static_cast<int64_t>(steps_.size()); }
   Tensor forward(const Tensor& x) const;
 
+  /// The module that is step i, from 0. Throws Error when there is no such step, or it is a function.
+  Module& operator[](int64_t i) { return *checked(i); }
+  const Module& operator[](int64_t i) const { return *checked(i); }
+  /// The same as its class: net.at<Linear>(0).weight(). Throws Error when it is of another.
+  template <std::derived_from<Module> T>
+  T& at(int64_t i) {
+    return *as<T>(i);
+  }
+  template <std::derived_from<Module> T>
+  const T& at(int64_t i) const {
+    return *as<T>(i);
+  }
+  // The modules, without the functions.
+  auto begin() { return ModuleIterator<Module>(modules_.data()); }
+  auto end() { return ModuleIterator<Module>(modules_.data() + modules_.size()); }
+  auto begin() const { return ModuleIterator<const Module>(modules_.data()); }
+  auto end() const { return ModuleIterator<const Module>(modules_.data() + modules_.size()); }
+
  private:
+  struct Step {
+    std::function<Tensor(const Tensor&)> call;
+    Module* module = nullptr;  // none: a function
+  };
+  Module* checked(int64_t i) const;
+  template <class T>
+  T* as(int64_t i) const {
+    T* const module = dynamic_cast<T*>(checked(i));
+    TERN_CHECK(module, "nn::Sequential: step ", i, " of '", name(), "' is a module of another class");
+    return module;
+  }
+
   std::vector<std::unique_ptr<Module>> modules_;
-  std::vector<std::function<Tensor(const Tensor&)>> steps_;
+  std::vector<Step> steps_;
 };
 
 }  // namespace tern::nn

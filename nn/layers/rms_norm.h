@@ -18,6 +18,9 @@ class RMSNorm final : public Module {
 
   Tensor forward(const Tensor& x) const;
 
+  /// [width]; none without `affine`.
+  const std::optional<Parameter>& weight() const { return weight_; }
+
  private:
   int64_t width_;
   std::optional<double> eps_;

@@ -84,6 +84,8 @@ TEST(RMSNorm, AgainstItsFormulaAndErrors) {
   }
   // Without eps: that of the type which computes.
   const nn::RMSNorm plain(scope(), 4, {.affine = false});
+  EXPECT_FALSE(plain.weight().has_value());
+  EXPECT_TRUE(same(norm.weight()->tensor(), norm.parameters()[0].tensor));
   EXPECT_TRUE(plain.parameters().empty());
   for (const auto& [dtype, eps] : {std::pair{float32, 0x1p-23}, {bfloat16, 0x1p-23}, {float64, 0x1p-52}}) {
     const Tensor small = full({1, 4}, 0x1p-12, {.dtype = dtype});
@@ -98,6 +100,11 @@ TEST(RMSNorm, AgainstItsFormulaAndErrors) {
 
 TEST(LayerNorm, OptionsAndErrors) {
   const nn::LayerNorm plain(scope(), 4, {.affine = false});
+  EXPECT_FALSE(plain.weight().has_value());
+  EXPECT_FALSE(plain.bias().has_value());
+  const nn::LayerNorm norm(scope(), 4);
+  EXPECT_TRUE(same(norm.weight()->tensor(), norm.parameters()[0].tensor));
+  EXPECT_TRUE(same(norm.bias()->tensor(), norm.parameters()[1].tensor));
   EXPECT_TRUE(plain.parameters().empty());
   EXPECT_EQ(plain.forward(fresh_normal({2, 4}, 1)).to_vector<float>(),
             nn::LayerNorm(scope(), 4).forward(fresh_normal({2, 4}, 1)).to_vector<float>());  // times 1, plus 0
@@ -306,6 +313,19 @@ TEST(Sequential, ModulesAndFunctions) {
   const Tensor expected = linear(gelu(linear(x, state[0].tensor, state[1].tensor)), state[2].tensor) * 2.0;
   EXPECT_EQ(body.forward(x).to_vector<float>(), expected.to_vector<float>());
   EXPECT_TRUE(same(nn::Sequential(scope()).forward(x), x));
+  EXPECT_TRUE(same(body.at<nn::Linear>(0).weight().tensor(), state[0].tensor));
+  EXPECT_EQ(body[2].local_name(), "2");
+  std::vector<std::string> names;
+  for (const nn::Module& module : body) names.push_back(module.local_name());
+  EXPECT_EQ(names, (std::vector<std::string>{"0", "2"}));
+  expect_error([&] { body[4]; }, {"nn::Sequential: step 4 is outside [0, 4)"});
+  expect_error([&] { body[-1]; }, {"step -1 is outside [0, 4)"});
+  expect_error([&] { body[1]; }, {"step 1", "a function"});
+  expect_error([&] { body.at<nn::LayerNorm>(0); }, {"step 0", "another class"});
+  nn::Sequential changed(scope(), nn::make<nn::Linear>(2, 2));
+  for (nn::Module& module : changed) module.freeze();
+  EXPECT_FALSE(changed.at<nn::Linear>(0).weight().tensor().requires_grad());
+  EXPECT_EQ(&changed[0], &changed.at<nn::Linear>(0));
   EXPECT_THROW(nn::Sequential(scope(), std::function<Tensor(const Tensor&)>()), Error);
 }
 
