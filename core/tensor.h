@@ -99,6 +99,9 @@ class Tensor {
   /// Moves dimensions source[i] to places destination[i]; the others keep their order.
   Tensor movedim(const std::vector<int>& source, const std::vector<int>& destination) const;
   Tensor movedim(int source, int destination) const { return movedim(std::vector{source}, std::vector{destination}); }
+  /// The same memory as elements of another dtype of the same size, such as int32 for float32: the bits stay. No
+  /// gradient. Not to bool, whose bytes must be 0 or 1: compare with 0 instead.
+  Tensor view(DType dtype) const;
   /// Replaces a dimension by several, whose sizes have its size as product; one may be -1.
   Tensor unflatten(int dim, const std::vector<int64_t>& sizes) const;
   /// Drops a dimension of size 1, those of the list, or all; a dimension of another size stays.

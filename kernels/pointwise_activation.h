@@ -127,18 +127,19 @@ struct LogSigmoid {
   }
 };
 
-/// x, or alpha (exp(x) - 1) below 0 (Clevert et al., arXiv:1511.07289). At 0 the derivative is alpha.
+/// x, or alpha (exp(rate x) - 1) below 0: ELU (Clevert et al., arXiv:1511.07289) with rate 1, CELU (Barron,
+/// arXiv:1704.07483) with rate 1 / alpha. At 0 the derivative is alpha rate.
 struct Elu {
   static constexpr const char* name = "elu";
   static constexpr Saves saves = Saves::kInputs;
-  double alpha = 1;
+  double alpha = 1, rate = 1;
   template <class F>
   TERN_HD F forward(F x) const {
-    return math::select(x > F(0), x, F(alpha) * math::expm1(x));
+    return math::select(x > F(0), x, F(alpha) * math::expm1(F(rate) * x));
   }
   template <class F>
   TERN_HD F derivative(F x) const {
-    return math::select(x > F(0), F(1), F(alpha) * math::exp(x));
+    return math::select(x > F(0), F(1), F(alpha * rate) * math::exp(F(rate) * x));
   }
 };
 

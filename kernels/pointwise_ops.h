@@ -17,6 +17,7 @@
 
 #include "tern/kernels/pointwise_activation.h"
 #include "tern/kernels/pointwise_binary.h"
+#include "tern/kernels/pointwise_bitwise.h"
 #include "tern/kernels/pointwise_loss.h"
 #include "tern/kernels/pointwise_ternary.h"
 #include "tern/kernels/pointwise_trigonometric.h"
@@ -32,6 +33,7 @@ using BuiltinOps =
              HardSwish, Softsign, Softshrink, Hardshrink, NanToNum, PowScalar, AddScalar, MulScalar, Clamp, Hardtanh,
              LogicalNot, IsNan, IsFinite, Add, Sub, Mul, Div, Maximum, Minimum, Pow, Remainder, Fmod, FloorDivide,
              Atan2, LogAddExp, Swiglu, Hypot, Copysign, PRelu, Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual,
-             LogicalAnd, LogicalOr, LogicalXor, Where, Lerp, Addcmul, Addcdiv, SquaredDifference, Huber>;
+             LogicalAnd, LogicalOr, LogicalXor, BitwiseAnd, BitwiseOr, BitwiseXor, ShiftLeft, ShiftRight, Where, Lerp,
+             Addcmul, Addcdiv, SquaredDifference, Huber>;
 
 }  // namespace tern::kernels

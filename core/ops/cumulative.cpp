@@ -56,13 +56,20 @@ SortResult mode(const Tensor& x, int dim, bool keepdim) {
   return {result(sorted.values), result(sorted.indices)};
 }
 
-Tensor diff(const Tensor& x, int64_t n, int dim) {
+Tensor diff(const Tensor& x, int64_t n, int dim, const Tensor& prepend, const Tensor& append) {
   TERN_CHECK(n >= 0, "diff: n must not be negative, got ", n);
   const int d = x.shape().wrap(dim);
-  Tensor y = x;
+  std::vector<Tensor> parts;
+  for (const Tensor* part : {&prepend, &x, &append}) {
+    if (!part->defined()) continue;
+    TERN_CHECK(part->dim() == x.dim(), "diff: prepend and append must have the ", x.dim(), " dimensions of x, got ",
+               part->shape());
+    parts.push_back(*part);
+  }
+  Tensor y = cat(parts, d);
   for (int64_t i = 0; i < n && y.size(d) > 0; ++i) {
     const Tensor later = y.slice(d, 1), earlier = y.slice(d, 0, y.size(d) - 1);
-    y = x.dtype() == DType::kBool ? ne(later, earlier) : sub(later, earlier);
+    y = y.dtype() == DType::kBool ? ne(later, earlier) : sub(later, earlier);
   }
   return n == 0 ? x.clone() : y;
 }

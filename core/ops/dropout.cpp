@@ -1,6 +1,10 @@
 #include "tern/core/ops/dropout.h"
 
+#include <cmath>
+#include <vector>
+
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/pointwise.h"
 #include "tern/kernels/norm.h"
 
 namespace tern {
@@ -52,6 +56,23 @@ Tensor dropout(const Tensor& x, const DropoutOptions& options) {
   if (x.dim() == 0) return detail::dropout_of(x.reshape({1}), dropout, {}).reshape(Shape{});
   detail::check_row_keys("dropout", options.row_keys, x.view().rows(), x.device());
   return detail::dropout_of(x.contiguous(), dropout, options.row_keys);
+}
+
+Tensor feature_dropout(const Tensor& x, const DropoutOptions& options) {
+  TERN_CHECK(x.dim() >= 2, "feature_dropout: expected [batch, channels, ...], got ", x.shape());
+  if (options.p == 0) return x;
+  std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
+  sizes[0] = x.size(0);
+  sizes[1] = x.size(1);
+  return x * dropout(ones({x.size(0), x.size(1)}, x.options()), options).reshape(sizes);
+}
+
+Tensor alpha_dropout(const Tensor& x, const DropoutOptions& options) {
+  constexpr double kLimit = -1.7580993408473766;  // of SELU at -infinity
+  if (options.p == 0 || options.p == 1) return dropout(x, options);
+  const Tensor kept = dropout(ones(x.shape(), x.options()), options) * (1 - options.p);
+  const double scale = 1 / std::sqrt((kLimit * kLimit * options.p + 1) * (1 - options.p));
+  return x * (kept * scale) + ((1.0 - kept) * (kLimit * scale) - kLimit * scale * options.p);
 }
 
 }  // namespace tern

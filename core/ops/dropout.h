@@ -17,6 +17,13 @@ struct DropoutOptions {
 /// Zeroes each element with probability p and scales the others by 1 / (1 - p) (Srivastava et al., JMLR 2014).
 Tensor dropout(const Tensor& x, const DropoutOptions& options);
 
+/// Zeroes whole channels of x [batch, channels, ...] with probability p and scales the others by 1 / (1 - p) (Tompson
+/// et al., arXiv:1411.4280), as PyTorch's dropout1d, dropout2d and dropout3d. row_keys: of the batch.
+Tensor feature_dropout(const Tensor& x, const DropoutOptions& options);
+/// Sets each element with probability p to the negative limit of SELU, and then scales and shifts all elements so that
+/// mean 0 and variance 1 stay so (Klambauer et al., arXiv:1706.02515). p = 1 gives zeros.
+Tensor alpha_dropout(const Tensor& x, const DropoutOptions& options);
+
 namespace detail {
 /// The generator's next key, for ops that take DropoutOptions. Throws Error when p is outside [0, 1] or NaN.
 kernels::Dropout draw(const DropoutOptions& options, const char* op, Device device);

@@ -1,5 +1,7 @@
 #include "tern/core/ops/indexing.h"
 
+#include <algorithm>
+
 #include "tern/core/autograd/function.h"
 #include "tern/core/memory/index_check.h"
 #include "tern/core/ops/indexed_write.h"
@@ -215,15 +217,18 @@ Tensor index_select(const Tensor& x, int dim, const Tensor& index) {
 
 Tensor cat(const std::vector<Tensor>& tensors, int dim) {
   TERN_CHECK(!tensors.empty(), "cat: expected at least one tensor");
-  const int i = tensors[0].shape().wrap(dim);
+  const auto is_nothing = [](const Tensor& x) { return x.dim() == 1 && x.numel() == 0; };
+  const auto first = std::find_if_not(tensors.begin(), tensors.end(), is_nothing);
+  const Shape& shape = (first == tensors.end() ? tensors.front() : *first).shape();
+  const int i = shape.wrap(dim);
   DType dtype = tensors[0].dtype();
   for (const Tensor& x : tensors) {
-    TERN_CHECK(x.dim() == tensors[0].dim() && x.shape().with(i, 0) == tensors[0].shape().with(i, 0),
-               "cat: ", tensors[0].shape(), " and ", x.shape(), " differ outside dimension ", dim);
+    TERN_CHECK(is_nothing(x) || (x.dim() == shape.dims() && x.shape().with(i, 0) == shape.with(i, 0)), "cat: ", shape,
+               " and ", x.shape(), " differ outside dimension ", dim);
     dtype = promote(dtype, x.dtype());
   }
   std::vector<Tensor> converted;
-  for (const Tensor& x : tensors) converted.push_back(x.to(dtype));
+  for (const Tensor& x : tensors) converted.push_back((is_nothing(x) ? x.reshape(shape.with(i, 0)) : x).to(dtype));
   return converted.size() == 1 ? converted[0] : concatenate(converted, i);
 }
 

@@ -20,7 +20,10 @@ Tensor take_along_dim(const Tensor& x, const Tensor& index, int dim);
 Tensor take_along_dim(const Tensor& x, const Tensor& index);
 /// Elements of the flattened x at index, which may be negative (from the end), in the index's shape.
 Tensor take(const Tensor& x, const Tensor& index);
+/// Joined along dim, which alone may differ; the promoted dtype. Tensors of shape [0] are left out beside others of any
+/// shape, as in PyTorch.
 Tensor cat(const std::vector<Tensor>& tensors, int dim = 0);
+/// Of equal shapes, along a new dimension.
 Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
 
 // PyTorch's scatters: a copy of x in which elements [..., index[..., k, ...], ...] are replaced by source[..., k, ...],

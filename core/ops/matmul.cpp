@@ -157,6 +157,26 @@ Tensor baddbmm(const Tensor& x, const Tensor& a, const Tensor& b, double beta, d
   return add_product("baddbmm", x, bmm(a, b), beta, alpha);
 }
 
+Tensor vecdot(const Tensor& a, const Tensor& b, int dim) {
+  TERN_CHECK(a.dim() > 0 && b.dim() > 0 && a.size(dim) == b.size(dim), "vecdot: ", a.shape(), " and ", b.shape(),
+             " differ in dimension ", dim);
+  return sum(a * b, {dim});
+}
+
+Tensor matrix_power(const Tensor& x, int64_t exponent) {
+  TERN_CHECK(x.dim() >= 2 && x.size(-1) == x.size(-2), "matrix_power: expected square matrices [..., m, m], got ",
+             x.shape());
+  TERN_CHECK(exponent >= 0, "matrix_power: the exponent must not be negative, got ", exponent,
+             "; Tern does not invert matrices");
+  if (exponent == 0) return eye(x.size(-1), x.options()).expand(x.shape()).clone();
+  Tensor square = x, result;
+  for (int64_t rest = exponent; rest > 0; rest /= 2) {
+    if (rest % 2 == 1) result = result.defined() ? matmul(result, square) : square;
+    if (rest > 1) square = matmul(square, square);
+  }
+  return exponent == 1 ? x.clone() : result;
+}
+
 Tensor outer(const Tensor& a, const Tensor& b) {
   TERN_CHECK(a.dim() == 1 && b.dim() == 1, "outer: expected two vectors, got ", a.shape(), " and ", b.shape());
   return mul(a.unsqueeze(1), b);

@@ -29,6 +29,10 @@ Tensor einsum(const std::string& equation, const std::vector<Tensor>& operands);
 /// Sums over dims_a[i] of a and dims_b[i] of b; or over the last `dims` dimensions of a and the first of b.
 Tensor tensordot(const Tensor& a, const Tensor& b, const std::vector<int>& dims_a, const std::vector<int>& dims_b);
 Tensor tensordot(const Tensor& a, const Tensor& b, int dims = 2);
+/// The dot products of vectors along dim; leading dimensions broadcast.
+Tensor vecdot(const Tensor& a, const Tensor& b, int dim = -1);
+/// Square matrices [..., m, m] to a power that is not negative, by repeated squaring.
+Tensor matrix_power(const Tensor& x, int64_t exponent);
 /// a[i] b[j] of two vectors.
 Tensor outer(const Tensor& a, const Tensor& b);
 /// The Kronecker product of up to four dimensions.

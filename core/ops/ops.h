@@ -2,6 +2,7 @@
 // All differentiable ops, by family.
 
 #include "tern/core/ops/attention.h"
+#include "tern/core/ops/bitwise.h"
 #include "tern/core/ops/dropout.h"
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/linear.h"
@@ -16,5 +17,6 @@
 #include "tern/core/ops/row_chain.h"
 #include "tern/core/ops/softmax.h"
 #include "tern/core/ops/sort.h"
+#include "tern/core/ops/special.h"
 #include "tern/core/ops/statistics.h"
 #include "tern/core/ops/vector_norm.h"

@@ -269,25 +269,4 @@ Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength) {
   return scatter_add(zeros({size}, {dtype, x.device()}), 0, x.to(DType::kInt64), added);
 }
 
-Tensor histc(const Tensor& x, int64_t bins, double low, double high) {
-  const NoGrad off;
-  TERN_CHECK(is_floating(x.dtype()), "histc: expected a floating dtype, got ", x.dtype());
-  TERN_CHECK(bins > 0 && low <= high, "histc: expected at least one bin and low <= high, got ", bins, " bins of [", low,
-             ", ", high, "]");
-  if (low == high && x.numel() > 0) {
-    low = min(x).item<double>();
-    high = max(x).item<double>();
-  }
-  TERN_CHECK(std::isfinite(low) && std::isfinite(high), "histc: the range [", low, ", ", high, "] is not finite");
-  if (low == high) {
-    low -= 1;
-    high += 1;
-  }
-  const Tensor values = x.detach().to(DType::kFloat64).flatten();
-  const Tensor inside = masked_select(values, logical_and(ge(values, low), le(values, high)));
-  const Tensor place = floor((inside - low) * static_cast<double>(bins) / (high - low)).to(DType::kInt64);
-  const Tensor last = full({}, static_cast<double>(bins - 1), place.options());
-  return bincount(minimum(place, last), {}, bins).to(x.dtype());
-}
-
 }  // namespace tern

@@ -38,6 +38,10 @@ Tensor acosh(const Tensor& x) { return pointwise(op::Acosh{}, x); }
 Tensor atanh(const Tensor& x) { return pointwise(op::Atanh{}, x); }
 Tensor relu6(const Tensor& x) { return hardtanh(x, 0, 6); }
 Tensor elu(const Tensor& x, double alpha) { return pointwise(op::Elu{alpha}, x); }
+Tensor celu(const Tensor& x, double alpha) {
+  TERN_CHECK(alpha != 0, "celu: alpha must not be 0");
+  return pointwise(op::Elu{alpha, 1 / alpha}, x);
+}
 Tensor selu(const Tensor& x) { return pointwise(op::Selu{}, x); }
 Tensor mish(const Tensor& x) { return pointwise(op::Mish{}, x); }
 Tensor logsigmoid(const Tensor& x) { return pointwise(op::LogSigmoid{}, x); }
@@ -211,30 +215,7 @@ Tensor pow(double base, const Tensor& exponent) {
   return without_scalar_width(pow(scalar_beside(exponent, base), exponent), exponent.dtype());
 }
 
-namespace {
-/// PyTorch's operators on bool tensors; of integers they would be bitwise; Tern has no such ops.
-void check_bools(const char* sign, const Tensor& a, const Tensor& b) {
-  TERN_CHECK(a.dtype() == DType::kBool && b.dtype() == DType::kBool, "operator", sign, ": expected bool tensors, got ",
-             a.dtype(), " and ", b.dtype(),
-             "; for other numbers use logical_and, logical_or, logical_xor and logical_not, or compare them first");
-}
-}  // namespace
-Tensor operator&(const Tensor& a, const Tensor& b) {
-  check_bools("&", a, b);
-  return logical_and(a, b);
-}
-Tensor operator|(const Tensor& a, const Tensor& b) {
-  check_bools("|", a, b);
-  return logical_or(a, b);
-}
-Tensor operator^(const Tensor& a, const Tensor& b) {
-  check_bools("^", a, b);
-  return logical_xor(a, b);
-}
-Tensor operator~(const Tensor& x) {
-  check_bools("~", x, x);
-  return logical_not(x);
-}
+Tensor threshold(const Tensor& x, double threshold, double value) { return where(x <= threshold, value, x); }
 Tensor masked_fill(const Tensor& x, const Tensor& mask, double value) {
   TERN_CHECK(mask.dtype() == DType::kBool, "masked_fill: the mask must be bool, got ", mask.dtype());
   return where(mask, full({}, value, {x.dtype(), x.device()}), x);

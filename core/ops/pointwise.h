@@ -74,6 +74,8 @@ Tensor leaky_relu(const Tensor& x, double slope = 0.01);
 /// The weight has one element, or one for each channel (dimension 1 of x; of a vector dimension 0).
 Tensor prelu(const Tensor& x, const Tensor& weight);
 Tensor elu(const Tensor& x, double alpha = 1);
+/// x, or alpha (exp(x / alpha) - 1) below 0 (Barron, arXiv:1704.07483).
+Tensor celu(const Tensor& x, double alpha = 1);
 Tensor selu(const Tensor& x);
 /// x * Phi(x), the erf form (Hendrycks & Gimpel, arXiv:1606.08415), as in BERT and ViT.
 Tensor gelu(const Tensor& x);
@@ -89,6 +91,8 @@ Tensor mish(const Tensor& x);
 Tensor softplus(const Tensor& x);
 Tensor logsigmoid(const Tensor& x);
 Tensor softsign(const Tensor& x);
+/// x above the threshold, value elsewhere.
+Tensor threshold(const Tensor& x, double threshold, double value);
 Tensor softshrink(const Tensor& x, double lambda = 0.5);
 Tensor hardshrink(const Tensor& x, double lambda = 0.5);
 Tensor hardtanh(const Tensor& x, double low = -1, double high = 1);
@@ -192,11 +196,6 @@ inline Tensor operator==(const Tensor& a, double b) { return eq(a, b); }
 inline Tensor operator!=(const Tensor& a, double b) { return ne(a, b); }
 inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
 inline Tensor operator%(const Tensor& a, double b) { return remainder(a, b); }
-/// Of bool tensors; Error for others. Comparisons beside them need parentheses, as in Python: (x > 0) & ~mask.
-Tensor operator&(const Tensor& a, const Tensor& b);
-Tensor operator|(const Tensor& a, const Tensor& b);
-Tensor operator^(const Tensor& a, const Tensor& b);
-Tensor operator~(const Tensor& x);
 // In place, recorded as the members are.
 inline Tensor& operator+=(Tensor& a, const Tensor& b) { return a.add_(b); }
 inline Tensor& operator-=(Tensor& a, const Tensor& b) { return a.sub_(b); }

@@ -80,7 +80,7 @@ Tensor dy_by(const kernels::LogSigmoid&, const Tensor& dy, const Tensor& x) { re
 /// The exponential is bounded where it is not used: its gradient there must not become 0 times infinity.
 Tensor exp_below_zero(const Tensor& x) { return exp(where(x > 0.0, 0.0, x)); }
 Tensor dy_by(const kernels::Elu& op, const Tensor& dy, const Tensor& x) {
-  return where(x > 0.0, dy, dy * op.alpha * exp_below_zero(x));
+  return where(x > 0.0, dy, dy * (op.alpha * op.rate) * exp_below_zero(x * op.rate));
 }
 Tensor dy_by(const kernels::Selu& op, const Tensor& dy, const Tensor& x) {
   return where(x > 0.0, dy, dy * op.kAlpha * exp_below_zero(x)) * op.kScale;

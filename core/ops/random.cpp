@@ -4,8 +4,11 @@
 #include <cmath>
 #include <numbers>
 
+#include "tern/core/ops/indexing.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
+#include "tern/core/ops/reduction.h"
+#include "tern/core/ops/softmax.h"
 #include "tern/core/ops/sort.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/math.h"
@@ -61,6 +64,26 @@ Tensor multinomial(const Tensor& weights, int64_t count, Generator& generator, b
   // 2006).
   const Tensor scores = where(w > 0.0, w / neg(log(uniform(w.shape()))), -1.0);
   return topk(scores, count, -1).indices;
+}
+
+Tensor exponential(const Shape& shape, Generator& generator, double rate, const TensorOptions& options) {
+  TERN_CHECK(rate > 0 && std::isfinite(rate), "exponential: rate must be a finite number above 0, got ", rate);
+  TERN_CHECK(is_floating(options.dtype), "exponential: expected a floating dtype, got ", options.dtype);
+  // The centres of rand's 2^24 intervals: never 0 or 1.
+  const Tensor uniform = rand(shape, generator, {float32, options.device}).to(float64) + 0x1p-25;
+  return (log(uniform) * (-1 / rate)).to(options.dtype);
+}
+
+Tensor gumbel_softmax(const Tensor& logits, Generator& generator, double tau, bool hard, int dim) {
+  TERN_CHECK(is_floating(logits.dtype()), "gumbel_softmax: expected floating logits, got ", logits.dtype());
+  TERN_CHECK(tau > 0 && std::isfinite(tau), "gumbel_softmax: tau must be a finite number above 0, got ", tau);
+  const DType wide = detail::accumulation_type(logits.dtype());
+  const Tensor noise = -log(exponential(logits.shape(), generator, 1, {wide, logits.device()}));
+  const Tensor soft = softmax((logits.to(wide) + noise) / tau, dim);
+  if (!hard) return soft.to(logits.dtype());
+  const Tensor index = argmax(soft.detach(), dim, true);
+  const Tensor chosen = scatter(zeros_like(soft.detach()), dim, index, 1);
+  return (chosen + (soft - soft.detach())).to(logits.dtype());
 }
 
 Tensor normal(const Tensor& mean, const Tensor& std, Generator& generator) {

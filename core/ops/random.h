@@ -23,6 +23,14 @@ Tensor bernoulli(const Tensor& probabilities, Generator& generator);
 /// than `count` weights above 0. The host waits for the device, to check the weights.
 Tensor multinomial(const Tensor& weights, int64_t count, Generator& generator, bool replacement = false);
 
+/// Exponentially distributed numbers > 0, of this rate.
+Tensor exponential(const Shape& shape, Generator& generator, double rate = 1, const TensorOptions& options = {});
+
+/// softmax((logits + g) / tau) along dim, with noise g of the standard Gumbel distribution (Jang et al.,
+/// arXiv:1611.01144; Maddison et al., arXiv:1611.00712). hard: 1 at the largest, the first of equal ones, and 0
+/// elsewhere, with the gradient of the soft result. Differentiable by the logits.
+Tensor gumbel_softmax(const Tensor& logits, Generator& generator, double tau = 1, bool hard = false, int dim = -1);
+
 /// Normal numbers with these means and standard deviations, which broadcast.
 Tensor normal(const Tensor& mean, const Tensor& std, Generator& generator);
 Tensor normal(double mean, double std, const Shape& shape, Generator& generator, const TensorOptions& options = {});

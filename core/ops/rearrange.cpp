@@ -372,44 +372,4 @@ Tensor trace(const Tensor& x) {
   return sum(x.diagonal());
 }
 
-std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, Indexing indexing) {
-  TERN_CHECK(!tensors.empty() && tensors.size() <= kMaxDims, "meshgrid: expected 1 to ", kMaxDims, " tensors, got ",
-             tensors.size());
-  const bool exchanged = indexing == Indexing::kXY && tensors.size() >= 2;
-  const auto place_of = [&](size_t i) { return exchanged && i < 2 ? 1 - i : i; };
-  std::vector<int64_t> sizes(tensors.size());
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    TERN_CHECK(tensors[i].dim() <= 1, "meshgrid: expected vectors, got ", tensors[i].shape());
-    TERN_CHECK(tensors[i].dtype() == tensors[0].dtype() && tensors[i].device() == tensors[0].device(),
-               "meshgrid: all tensors must have one dtype and device, got ", tensors[0].describe(), " and ",
-               tensors[i].describe());
-    sizes[place_of(i)] = tensors[i].numel();
-  }
-  std::vector<Tensor> grids;
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    std::vector<int64_t> own_sizes(tensors.size(), 1);
-    own_sizes[place_of(i)] = tensors[i].numel();
-    grids.push_back(tensors[i].reshape(own_sizes).expand(sizes));
-  }
-  return grids;
-}
-
-Tensor cartesian_prod(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> columns;
-  for (const Tensor& grid : meshgrid(tensors)) columns.push_back(grid.flatten());
-  return columns.size() == 1 ? columns[0] : stack(columns, 1);
-}
-
-Tensor hstack(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> all;
-  for (const Tensor& x : tensors) all.push_back(x.dim() == 0 ? x.reshape({1}) : x);
-  return cat(all, !all.empty() && all[0].dim() > 1 ? 1 : 0);
-}
-
-Tensor vstack(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> all;
-  for (const Tensor& x : tensors) all.push_back(x.dim() < 2 ? x.reshape({1, x.numel()}) : x);
-  return cat(all, 0);
-}
-
 }  // namespace tern

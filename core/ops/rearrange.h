@@ -1,8 +1,9 @@
 #pragma once
 // Tensors made of the elements of others: flipped, rolled, repeated, padded, triangles and diagonals. The names and
 // rules are PyTorch's. All dtypes; differentiable any number of times. The results are
-// new tensors; only meshgrid's are views. Dimensions may be negative (from the end).
+// new tensors; only those of meshgrid and broadcast_tensors are views. Dimensions may be negative (from the end).
 
+#include <optional>
 #include <vector>
 
 #include "tern/core/tensor.h"
@@ -64,5 +65,20 @@ Tensor cartesian_prod(const std::vector<Tensor>& tensors);
 /// cat along dimension 1 (of vectors along 0); cat along dimension 0, of vectors as rows.
 Tensor hstack(const std::vector<Tensor>& tensors);
 Tensor vstack(const std::vector<Tensor>& tensors);
+/// cat along dimension 2, of matrices as [rows, cols, 1] and of vectors as [1, size, 1]; cat along dimension 1, of
+/// vectors as columns.
+Tensor dstack(const std::vector<Tensor>& tensors);
+Tensor column_stack(const std::vector<Tensor>& tensors);
+/// Views of the tensors, expanded to their common shape.
+std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors);
+/// Rows of r elements of a vector, in the order of their indices, which increase within a row, or do not decrease with
+/// replacement: [count, r].
+Tensor combinations(const Tensor& x, int64_t r = 2, bool with_replacement = false);
+/// The powers columns - 1, ..., 1, 0 of a vector's elements as rows, or 0, 1, ...: [size, columns]; as many columns as
+/// elements unless given. Integers give int64, which wraps around.
+Tensor vander(const Tensor& x, std::optional<int64_t> columns = {}, bool increasing = false);
+/// The index along each dimension of elements of a tensor of this shape, given their places (int64 or int32) in
+/// row-major order. The host waits for the device, to check the places.
+std::vector<Tensor> unravel_index(const Tensor& index, const Shape& shape);
 
 }  // namespace tern

@@ -150,6 +150,9 @@ Tensor max(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 Tensor min(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   return extreme("min", x, dims, keepdim, false);
 }
+Extremes aminmax(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  return {extreme("aminmax", x, dims, keepdim, false), extreme("aminmax", x, dims, keepdim, true)};
+}
 Tensor argmax(const Tensor& x, int dim, bool keepdim) { return arg_extreme("argmax", x, dim, keepdim, true); }
 Tensor argmin(const Tensor& x, int dim, bool keepdim) { return arg_extreme("argmin", x, dim, keepdim, false); }
 
@@ -164,6 +167,10 @@ Tensor all(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
 }
 Tensor any(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
   return run_reduction(Reduction::kAny, x, dimension_bits("any", x, dims), keepdim, DType::kBool);
+}
+
+Tensor count_nonzero(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+  return sum(x.detach() != 0.0, dims, keepdim);
 }
 
 Tensor sum_to(const Tensor& x, const Shape& shape) {

@@ -16,6 +16,11 @@ Tensor nanmean(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim 
 /// Equal extremes share the gradient equally (as PyTorch's amax and amin). An empty set throws Error.
 Tensor max(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor min(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
+/// Both at once.
+struct Extremes {
+  Tensor min, max;
+};
+Extremes aminmax(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 /// Index of the first largest (smallest) element along dim; int64.
 Tensor argmax(const Tensor& x, int dim = -1, bool keepdim = false);
 Tensor argmin(const Tensor& x, int dim = -1, bool keepdim = false);
@@ -24,6 +29,8 @@ Tensor prod(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = f
 /// Every number except 0 is true, NaN too; of an empty set all is true, any false.
 Tensor all(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 Tensor any(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
+/// How many elements are not 0 (NaN is not): int64.
+Tensor count_nonzero(const Tensor& x, const std::vector<int>& dims = {}, bool keepdim = false);
 /// Sums x over the dimensions in which `shape` was broadcast to x's shape.
 Tensor sum_to(const Tensor& x, const Shape& shape);
 /// True when every element is finite (waits for the device).

@@ -69,8 +69,9 @@ Tensor logcumsumexp(const Tensor& x, int dim);
 /// equals it. Any dtype.
 SortResult cummax(const Tensor& x, int dim);
 SortResult cummin(const Tensor& x, int dim);
-/// The differences of neighbours along dim, n times; of bool whether they differ.
-Tensor diff(const Tensor& x, int64_t n = 1, int dim = -1);
+/// The differences of neighbours along dim, n times; of bool whether they differ. prepend and append, of x's
+/// dimensions, are joined to x first.
+Tensor diff(const Tensor& x, int64_t n = 1, int dim = -1, const Tensor& prepend = {}, const Tensor& append = {});
 
 // The size of these results depends on values: on a GPU the host waits for the device, and a captured step fails.
 
@@ -94,6 +95,19 @@ Tensor bincount(const Tensor& x, const Tensor& weights = {}, int64_t minlength =
 /// How many elements of a floating x are in each of `bins` equal parts of [low, high], whose last includes high; others
 /// are not counted. If low == high, x's least and greatest elements are taken instead. Of x's dtype.
 Tensor histc(const Tensor& x, int64_t bins = 100, double low = 0, double high = 0);
+/// counts[i] of the floating x's elements are in [edges[i], edges[i + 1]), the last of which includes its end; others
+/// are not counted. Of x's dtype. edges: ascending, or `bins` equal parts of [low, high] as in histc. With weights, of
+/// x's shape, the sums of their weights. With density counts are divided by their sum and by the widths.
+struct Histogram {
+  Tensor counts, edges;
+};
+struct HistogramOptions {
+  double low = 0, high = 0;  // not used where edges are given
+  Tensor weights = {};
+  bool density = false;
+};
+Histogram histogram(const Tensor& x, const Tensor& edges, const HistogramOptions& options = {});
+Histogram histogram(const Tensor& x, int64_t bins = 100, const HistogramOptions& options = {});
 /// The elements of x where the bool mask is set, in row-major order of their common broadcast shape: [count].
 Tensor masked_select(const Tensor& x, const Tensor& mask);
 

@@ -8,6 +8,7 @@
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/reduction.h"
+#include "tern/core/ops/sort.h"
 
 namespace tern {
 namespace {
@@ -80,10 +81,51 @@ Tensor std(const Tensor& x, const std::vector<int>& dims, double correction, boo
   return Variance::apply(x, dims, correction, keepdim, true);
 }
 
-Tensor cov(const Tensor& x, double correction) {
+VarMean var_mean(const Tensor& x, const std::vector<int>& dims, double correction, bool keepdim) {
+  return {var(x, dims, correction, keepdim), mean(x, dims, keepdim)};
+}
+StdMean std_mean(const Tensor& x, const std::vector<int>& dims, double correction, bool keepdim) {
+  return {tern::std(x, dims, correction, keepdim), mean(x, dims, keepdim)};
+}
+
+namespace {
+/// Throws Error unless these are weights of that many observations.
+void check_weights(const char* name, const Tensor& weights, int64_t observations, bool floating) {
+  TERN_CHECK(weights.dim() == 1 && weights.numel() == observations && weights.dtype() != DType::kBool &&
+                 is_floating(weights.dtype()) == floating,
+             "cov: ", name, " must be ", floating ? "floats" : "integers", " [", observations, "], got ",
+             weights.describe());
+  TERN_CHECK(observations == 0 || min(weights).item<double>() >= 0, "cov: ", name, " must not be negative");
+}
+
+/// Of rows with weighted observations.
+Tensor weighted_cov(const Tensor& x, double correction, const Tensor& fweights, const Tensor& aweights) {
+  Tensor weights = ones({x.size(1)}, x.options());
+  double share = 1;  // of the correction
+  if (fweights.defined()) {
+    check_weights("fweights", fweights, x.size(1), false);
+    weights = fweights.detach().to(x.dtype());
+  }
+  if (aweights.defined()) {
+    check_weights("aweights", aweights, x.size(1), true);
+    weights = weights * aweights.detach().to(x.dtype());
+  }
+  const double total = sum(weights).item<double>();
+  TERN_CHECK(total > 0 || x.size(1) == 0, "cov: the weights are all 0");
+  if (aweights.defined()) share = sum(weights * aweights.detach().to(x.dtype())).item<double>() / total;
+  const Tensor from_mean = x - sum(x * weights, {1}, true) / total;
+  return matmul(from_mean * weights, from_mean.t()) / std::max(0.0, total - correction * share);
+}
+}  // namespace
+
+Tensor cov(const Tensor& x, double correction, const Tensor& fweights, const Tensor& aweights) {
   check_floating("cov", x);
   TERN_CHECK(x.dim() == 1 || x.dim() == 2, "cov: expected [variables, observations] or [observations], got ",
              x.shape());
+  if (fweights.defined() || aweights.defined()) {
+    const Tensor y = weighted_cov(x.dim() == 1 ? x.unsqueeze(0) : x, correction, fweights, aweights);
+    return x.dim() == 1 ? y.reshape(Shape{}) : y;
+  }
   if (x.dim() == 1) return var(x, {}, correction);
   const Tensor from_mean = x - mean(x, {1}, true);
   return matmul(from_mean, from_mean.t()) / std::max(0.0, static_cast<double>(x.size(1)) - correction);
@@ -95,15 +137,11 @@ Tensor corrcoef(const Tensor& x) {
   return clamp(covariances / deviations.unsqueeze(1) / deviations, -1, 1);
 }
 
-Tensor trapezoid(const Tensor& y, double dx, int dim) {
-  check_floating("trapezoid", y);
-  const int d = y.shape().wrap(dim);
-  return sum(y.slice(d, 1) + y.slice(d, 0, -1), {d}) * (dx / 2);
-}
-Tensor trapezoid(const Tensor& y, const Tensor& x, int dim) {
-  check_floating("trapezoid", y);
-  const int d = y.shape().wrap(dim);
-  TERN_CHECK(x.dim() == y.dim() || (x.dim() == 1 && x.size(0) == y.size(d)), "trapezoid: x must be [", y.size(d),
+namespace {
+/// The areas between neighbours along dimension d.
+Tensor areas_between(const char* op, const Tensor& y, const Tensor& x, int d) {
+  check_floating(op, y);
+  TERN_CHECK(x.dim() == y.dim() || (x.dim() == 1 && x.size(0) == y.size(d)), op, ": x must be [", y.size(d),
              "] or have the dimensions of y ", y.shape(), ", got ", x.shape());
   Tensor places = x;
   if (x.dim() == 1) {
@@ -112,7 +150,30 @@ Tensor trapezoid(const Tensor& y, const Tensor& x, int dim) {
     places = x.reshape(sizes);
   }
   const Tensor widths = places.slice(d, 1) - places.slice(d, 0, -1);
-  return sum((y.slice(d, 1) + y.slice(d, 0, -1)) * widths, {d}) / 2.0;
+  return (y.slice(d, 1) + y.slice(d, 0, -1)) * widths;
+}
+/// Their mean heights times 2.
+Tensor heights_between(const char* op, const Tensor& y, int d) {
+  check_floating(op, y);
+  return y.slice(d, 1) + y.slice(d, 0, -1);
+}
+}  // namespace
+
+Tensor trapezoid(const Tensor& y, double dx, int dim) {
+  const int d = y.shape().wrap(dim);
+  return sum(heights_between("trapezoid", y, d), {d}) * (dx / 2);
+}
+Tensor trapezoid(const Tensor& y, const Tensor& x, int dim) {
+  const int d = y.shape().wrap(dim);
+  return sum(areas_between("trapezoid", y, x, d), {d}) / 2.0;
+}
+Tensor cumulative_trapezoid(const Tensor& y, double dx, int dim) {
+  const int d = y.shape().wrap(dim);
+  return cumsum(heights_between("cumulative_trapezoid", y, d), d) * (dx / 2);
+}
+Tensor cumulative_trapezoid(const Tensor& y, const Tensor& x, int dim) {
+  const int d = y.shape().wrap(dim);
+  return cumsum(areas_between("cumulative_trapezoid", y, x, d), d) / 2.0;
 }
 
 Tensor logsumexp(const Tensor& x, const std::vector<int>& dims, bool keepdim) {

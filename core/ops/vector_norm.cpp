@@ -104,6 +104,19 @@ Tensor vector_norm(const Tensor& input, double order, const std::vector<int>& di
   return PowerNorm::apply(x, order, bits, keepdim);
 }
 
+Tensor matrix_norm(const Tensor& x, std::optional<double> order, int rows, int cols, bool keepdim) {
+  const int r = x.shape().wrap(rows), c = x.shape().wrap(cols);
+  TERN_CHECK(r != c, "matrix_norm: expected two different dimensions, got ", rows, " and ", cols, " of ", x.shape());
+  if (!order) return vector_norm(x, 2, {r, c}, keepdim);
+  const double magnitude = std::abs(*order);
+  TERN_CHECK(magnitude == 1 || std::isinf(magnitude), "matrix_norm: order must be absent (Frobenius' norm), 1, -1, ",
+             "infinity or -infinity, got ", *order, "; others need singular values, which Tern does not compute");
+  const Tensor sums = vector_norm(x, 1, {magnitude == 1 ? r : c}, true);
+  const std::vector<int> rest = {magnitude == 1 ? c : r};
+  const Tensor y = *order > 0 ? max(sums, rest, true) : min(sums, rest, true);
+  return keepdim ? y : y.squeeze({r, c});
+}
+
 Tensor normalize(const Tensor& x, double order, int dim, double eps) {
   return x / clamp(vector_norm(x, order, {dim}, true), eps, INFINITY);
 }

@@ -1,6 +1,7 @@
 #pragma once
 // Norms of vectors along dimensions, and what is made of them.
 
+#include <optional>
 #include <vector>
 
 #include "tern/core/tensor.h"
@@ -16,6 +17,12 @@ Tensor norm(const Tensor& x, const std::vector<int>& dims, bool keepdim = false)
 /// norm 0 is 0, and for order < 1 also at elements that are 0. Throws Error when order is NaN and, for negative orders
 /// and infinity, for an empty set.
 Tensor vector_norm(const Tensor& x, double order = 2, const std::vector<int>& dims = {}, bool keepdim = false);
+
+/// The norm of the matrices of two dimensions: Frobenius' norm, or of order 1 (-1) the largest (smallest) sum of the
+/// magnitudes of a column, infinity (-infinity) of a row, as torch.linalg.matrix_norm. Error for other orders, which
+/// need singular values.
+Tensor matrix_norm(const Tensor& x, std::optional<double> order = {}, int rows = -2, int cols = -1,
+                   bool keepdim = false);
 
 /// x / max(norm, eps), with the norm of this order along dim.
 Tensor normalize(const Tensor& x, double order = 2, int dim = 1, double eps = 1e-12);

@@ -270,6 +270,16 @@ Tensor Tensor::reshape(const std::vector<int64_t>& sizes) const {
   return ReshapeView::apply(*this, shape, strides);
 }
 
+Tensor Tensor::view(DType dtype) const {
+  if (dtype == this->dtype()) return *this;
+  TERN_CHECK(size_of(dtype) == size_of(this->dtype()) && dtype != DType::kBool, "view: ", this->dtype(),
+             " elements cannot be read as ", dtype, ": the size must be ", size_of(this->dtype()),
+             " bytes, and bool is not taken; convert values with to(dtype)");
+  const Tensor bits = from_storage(storage(), storage_offset(), shape(), strides(), dtype);
+  bits.impl()->is_view = true;
+  return bits;
+}
+
 Tensor Tensor::flatten(int start, int end) const {
   if (dim() == 0) return reshape(Shape{1});
   const int first = shape().wrap(start), last = shape().wrap(end);

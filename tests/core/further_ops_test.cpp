@@ -238,8 +238,6 @@ TEST_F(FurtherOps, Operators) {
     expect_equal(got, want);
   }
   EXPECT_EQ((zeros({0, 2}, {.dtype = boolean}) & b).shape(), Shape({0, 2}));
-  fails("operator&: expected bool tensors, got int64 and bool", [&] { arange(0, 2) & b; });
-  fails("operator~: expected bool tensors, got float32", [&] { ~ones({2}); });
 
   const Tensor i = from_vector<int64_t>({-3, 0, 7}, {3});
   EXPECT_EQ((i % 4).dtype(), int64);

@@ -20,6 +20,12 @@ inline void rearranging_calls(const AddCall& op) {
   op("rot90", [](Inputs& in) { return rot90(in.any(), in.below(9) - 4, in.dim(), in.dim()); });
   op("block_diag", [](Inputs& in) { return block_diag({in.like({4, 6}), in.like({3})}); });
   op("cartesian_prod", [](Inputs& in) { return cartesian_prod({in.like({4}), in.like({3})}); });
+  op("dstack", [](Inputs& in) { return dstack({in.like({4, 6}), in.like({4, 6, 1})}); });
+  op("column_stack", [](Inputs& in) { return column_stack({in.like({4}), in.like({4, 2})}); });
+  op("broadcast_tensors", [](Inputs& in) { return broadcast_tensors({in.any(), in.any()})[0]; });
+  op("combinations", [](Inputs& in) { return combinations(in.like({4}), in.below(5) - 1, in.one_in(2)); });
+  op("vander", [](Inputs& in) { return vander(in.like({4}), in.below(5) - 1, in.one_in(2)); });
+  op("unravel_index", [](Inputs& in) { return unravel_index(in.like({4, 2}, int64), {2, 3})[in.below(2)]; });
   op("movedim", [](Inputs& in) { return in.any().movedim(in.dim(), in.dim()); });
 }
 inline std::vector<TensorIndex> entries(Inputs& in) {
@@ -82,6 +88,10 @@ inline void order_calls(const AddCall& op) {
   op("cummin", [](Inputs& in) { return cummin(in.any(), in.dim()).indices; });
   op("cumprod", [](Inputs& in) { return cumprod(in.any(), in.dim()); });
   op("logcumsumexp", [](Inputs& in) { return logcumsumexp(in.any(), in.dim()); });
+  op("diff with ends", [](Inputs& in) { return diff(in.like({4, 6}), 2, 1, in.like({4, 1}), in.like({4, 2})); });
+  op("histogram", [](Inputs& in) {
+    return histogram(in.like({4, 6}), sort(in.like({4})).values.detach(), {.weights = in.like_or_none({4, 6})}).counts;
+  });
   op("diff", [](Inputs& in) { return diff(in.any(), in.below(4) - 1, in.dim()); });
   op("unique of slices", [](Inputs& in) {
     return in.one_in(2) ? unique(in.any(), in.dim()).values : unique_consecutive(in.any(), in.dim()).inverse;
@@ -104,6 +114,10 @@ inline void product_calls(const AddCall& op) {
   op("renorm", [](Inputs& in) { return renorm(in.any(), in.below(3), in.dim(), 0.7); });
   op("trapezoid", [](Inputs& in) { return trapezoid(in.any(), in.like({6}), in.dim()); });
   op("cov", [](Inputs& in) { return cov(in.any()); });
+  op("cov with weights", [](Inputs& in) { return cov(in.like({4, 6}), 0.5, in.like({6}, int32), in.like({6})); });
+  op("cumulative_trapezoid", [](Inputs& in) { return cumulative_trapezoid(in.any(), in.like({6}), in.dim()); });
+  op("vecdot", [](Inputs& in) { return vecdot(in.like({4, 6}), in.like({6}), in.dim()); });
+  op("matrix_power", [](Inputs& in) { return matrix_power(in.like({2, 4, 4}), in.below(4)); });
   op("cross", [](Inputs& in) { return cross(in.like({3, 4}), in.like({3, 1}), in.dim()); });
   op("kron", [](Inputs& in) { return kron(in.any(), in.like({2, 3})); });
 }

@@ -69,6 +69,21 @@ inline void pointwise_calls(const AddCall& op) {
   op("pow by a number", [](Inputs& in) { return pow(in.any(), in.one_in(2) ? 3 : 2.5); });
   op("remainder", [](Inputs& in) { return remainder(in.any(), in.any()); });
   op("floor_divide", [](Inputs& in) { return floor_divide(in.any(), in.any()); });
+  op("celu", [](Inputs& in) { return celu(in.any(), in.one_in(2) ? 0.7 : -2); });
+  op("threshold", [](Inputs& in) { return threshold(in.any(), 0.5, -2); });
+  op("xlogy", [](Inputs& in) { return xlogy(in.any(), in.any()); });
+  op("xlog1py", [](Inputs& in) { return xlog1py(in.any(), in.any()); });
+  op("logit", [](Inputs& in) { return in.one_in(2) ? logit(in.any(), 0.1) : logit(in.any()); });
+  op("entr", [](Inputs& in) { return entr(in.any()); });
+  op("sinc", [](Inputs& in) { return sinc(in.any()); });
+  op("ndtr", [](Inputs& in) { return ndtr(in.any()); });
+  op("heaviside", [](Inputs& in) { return heaviside(in.any(), in.any()); });
+  op("bitwise_and", [](Inputs& in) { return in.like({4, 6}, int32) & in.like({6}, int64); });
+  op("bitwise_xor", [](Inputs& in) { return in.any() ^ in.any(); });
+  op("shift", [](Inputs& in) {
+    const Tensor x = in.any();
+    return in.one_in(2) ? x << in.like({6}, int64) : x >> in.below(5);
+  });
   op("prelu", [](Inputs& in) { return prelu(in.like({4, 6}), in.like({6})); });
   op("lerp", [](Inputs& in) { return lerp(in.any(), in.any(), 0.3); });
   op("masked_fill", [](Inputs& in) { return masked_fill(in.any(), in.like({4, 6}, boolean), 2); });
@@ -112,6 +127,13 @@ inline void reduction_and_index_calls(const AddCall& op) {
   op("prod", [](Inputs& in) { return prod(in.any(), dims(in), in.one_in(2)); });
   op("all", [](Inputs& in) { return all(in.any(), dims(in), in.one_in(2)); });
   op("any", [](Inputs& in) { return any(in.any(), dims(in), in.one_in(2)); });
+  op("count_nonzero", [](Inputs& in) { return count_nonzero(in.any(), dims(in), in.one_in(2)); });
+  op("aminmax", [](Inputs& in) { return aminmax(in.any(), dims(in), in.one_in(2)).min; });
+  op("std_mean", [](Inputs& in) { return std_mean(in.any(), dims(in), 0.5, in.one_in(2)).mean; });
+  op("matrix_norm", [](Inputs& in) {
+    constexpr double kOrders[] = {1, -1, 2, INFINITY, -INFINITY};
+    return matrix_norm(in.any(), kOrders[in.below(5)], in.dim(), in.dim(), in.one_in(2));
+  });
   op("sum_to", [](Inputs& in) { return sum_to(in.any(), in.any().shape()); });
   op("embedding", [](Inputs& in) {
     return embedding(in.like({3, 17}), in.like({4, 3}, int64), in.one_in(4) ? in.below(5) : -1);
@@ -120,6 +142,7 @@ inline void reduction_and_index_calls(const AddCall& op) {
     return index_select(in.like({4, 6}), in.dim(), in.like({9}, in.one_in(2) ? int32 : int64));
   });
   op("gather", [](Inputs& in) { return gather(in.like({4, 6}), in.dim(), in.like({3, 5}, int64)); });
+  op("cat with nothing", [](Inputs& in) { return cat({in.like({0}), in.like({4, 6}), in.like({0})}, in.dim()); });
   op("cat", [](Inputs& in) { return cat({in.like({4, 6}), in.like({4, 6})}, in.dim()); });
   op("stack", [](Inputs& in) { return stack({in.like({4, 6}), in.like({4, 6}), in.like({4, 6})}, in.dim()); });
   op("sort", [](Inputs& in) { return sort(in.any(), in.dim(), in.one_in(2)).values; });
@@ -194,6 +217,9 @@ inline void layer_calls(const AddCall& op) {
     const RotaryOptions options{.rotary_dim = 2 * in.below(3), .interleaved = in.one_in(2)};
     return rotary(in.like({4, 3, 6}), in.like({4}, int64), options);
   });
+  op("feature_dropout", [](Inputs& in) { return feature_dropout(in.any(), {.p = 0.5, .generator = &in.generator()}); });
+  op("alpha_dropout", [](Inputs& in) { return alpha_dropout(in.any(), {.p = 0.5, .generator = &in.generator()}); });
+  op("gumbel_softmax", [](Inputs& in) { return gumbel_softmax(in.any(), in.generator(), 0.7, false, in.dim()); });
   op("dropout", [](Inputs& in) { return dropout(in.any(), dropout_options(in)); });
   op("cross_entropy", [](Inputs& in) {
     return cross_entropy(
@@ -251,6 +277,7 @@ inline void view_calls(const AddCall& op) {
   op("squeeze", [](Inputs& in) { return in.any().squeeze(in.dim()); });
   op("slice", [](Inputs& in) { return in.any().slice(in.dim(), in.below(9) - 4, in.below(9) - 4, in.below(4)); });
   op("select", [](Inputs& in) { return in.any().select(in.dim(), in.below(9) - 4); });
+  op("view of bits", [](Inputs& in) { return in.any().view(in.one_in(2) ? int32 : float16); });
   op("to", [](Inputs& in) { return in.any().to(in.one_in(2) ? int32 : float16); });
 }
 

@@ -134,6 +134,25 @@ inline void pointwise_rows(OpRows& t) {
   t.op("softshrink", [](const Tensor& x) { return softshrink(x); });
   t.op("hardshrink", [](const Tensor& x) { return hardshrink(x); });
   t.op("hardtanh", [](const Tensor& x) { return hardtanh(x); });
+  t.op("celu", [](const Tensor& x) { return celu(x); });
+  t.op("threshold", [](const Tensor& x) { return threshold(x, 0.5, 0); });
+  t.prefix("torch.");
+  for (const auto& [name, fn] :
+       std::vector<std::pair<const char*, OpRows::Two>>{{"bitwise_and", bitwise_and},
+                                                        {"bitwise_or", bitwise_or},
+                                                        {"bitwise_xor", bitwise_xor},
+                                                        {"bitwise_left_shift", bitwise_left_shift},
+                                                        {"bitwise_right_shift", bitwise_right_shift},
+                                                        {"xlogy", xlogy},
+                                                        {"heaviside", heaviside}})
+    t.two(name, fn);
+  t.one("bitwise_not", bitwise_not);
+  t.one("sinc", sinc);
+  t.op("logit", [](const Tensor& x) { return logit(x); });
+  t.prefix("torch.special.");
+  t.two("xlog1py", xlog1py);
+  t.one("entr", entr);
+  t.one("ndtr", ndtr);
 }
 
 inline void reduction_rows(OpRows& t) {
@@ -153,6 +172,13 @@ inline void reduction_rows(OpRows& t) {
   t.op(
       "min", [](const Tensor& x) { return min(x, {1}); }, "torch.amin");
   t.op("argmax", [](const Tensor& x) { return argmax(x); });
+  t.op("aminmax", [](const Tensor& x) { return aminmax(x, {1}).max; });
+  t.op("count_nonzero", [](const Tensor& x) { return count_nonzero(x); });
+  t.op("var_mean", [](const Tensor& x) { return var_mean(x).var; });
+  t.op("std_mean", [](const Tensor& x) { return std_mean(x).std; });
+  t.op("cumulative_trapezoid", [](const Tensor& x) { return cumulative_trapezoid(x); });
+  t.op(
+      "matrix_norm", [](const Tensor& x) { return matrix_norm(x); }, "torch.linalg.matrix_norm");
   t.op("argmin", [](const Tensor& x) { return argmin(x); });
   t.op(
       "sum_to", [](const Tensor& x) { return sum_to(x, {4}); }, "Tensor.sum_to_size");
@@ -200,6 +226,7 @@ inline void order_rows(OpRows& t) {
   t.op("unique_consecutive", [](const Tensor& x) { return unique_consecutive(x).values; });
   t.op("bincount", [](const Tensor& x) { return bincount(x[0]); });
   t.op("histc", [](const Tensor& x) { return histc(x); });
+  t.op("histogram", [](const Tensor& x) { return histogram(x).counts; });
   t.op("masked_select", [](const Tensor& x) { return masked_select(x, mask_like(x)); });
 }
 
@@ -263,6 +290,12 @@ inline void index_rows(OpRows& t) {
   t.op("cartesian_prod", [](const Tensor& x) { return cartesian_prod({x[0], x[1]}); });
   t.op("hstack", [](const Tensor& x) { return hstack({x, x}); });
   t.op("vstack", [](const Tensor& x) { return vstack({x, x}); });
+  t.op("dstack", [](const Tensor& x) { return dstack({x, x}); });
+  t.op("column_stack", [](const Tensor& x) { return column_stack({x, x}); });
+  t.op("broadcast_tensors", [](const Tensor& x) { return broadcast_tensors({x, x[0]})[1]; });
+  t.op("combinations", [](const Tensor& x) { return combinations(x[0]); });
+  t.op("vander", [](const Tensor& x) { return vander(x[0]); });
+  t.op("unravel_index", [](const Tensor& x) { return unravel_index(x, {4, 4})[0]; });
 }
 
 inline void product_rows(OpRows& t) {
@@ -276,6 +309,10 @@ inline void product_rows(OpRows& t) {
   t.op("tensordot", [](const Tensor& x) { return tensordot(x, x, 1); });
   t.op("outer", [](const Tensor& x) { return outer(x[0], x[1]); });
   t.two("kron", kron);
+  t.op(
+      "vecdot", [](const Tensor& x) { return vecdot(x, x); }, "torch.linalg.vecdot");
+  t.op(
+      "matrix_power", [](const Tensor& x) { return matrix_power(x, 3); }, "torch.linalg.matrix_power");
   t.op("cdist", [](const Tensor& x) { return cdist(x, x.detach()); });
   t.op(
       "pdist", [](const Tensor& x) { return pdist(x); }, "F.pdist");
@@ -325,6 +362,21 @@ inline void product_rows(OpRows& t) {
         return dropout(x, {.p = 0.5, .generator = &generator});
       },
       "F.dropout");
+  const auto drawn = [=](const std::function<Tensor(const Tensor& x, Generator& generator)>& call) {
+    return [=](const Tensor& x) {
+      Generator generator = draws();
+      return call(x, generator);
+    };
+  };
+  t.op("feature_dropout", drawn([](auto& x, auto& g) { return feature_dropout(x, {.p = 0.5, .generator = &g}); }),
+       "F.dropout1d, F.dropout2d, F.dropout3d");
+  t.op("alpha_dropout", drawn([](auto& x, auto& g) { return alpha_dropout(x, {.p = 0.5, .generator = &g}); }),
+       "F.alpha_dropout");
+  t.op("exponential", drawn([](auto& x, auto& g) {
+         return exponential({3}, g, 2, {x.dtype(), x.device()});
+       }),
+       "Tensor.exponential_");
+  t.op("gumbel_softmax", drawn([](auto& x, auto& g) { return gumbel_softmax(x, g); }), "F.gumbel_softmax");
   t.op("randint", [=](const Tensor& x) {
     Generator generator = draws();
     return randint(0, 2, {3}, generator, {x.dtype(), x.device()});
@@ -398,6 +450,13 @@ inline void view_rows(OpRows& t) {
       },
       "Tensor.reshape, Tensor.view");
   t.op("flatten", [](const Tensor& x) { return x.flatten(); });
+  t.op(
+      "view",
+      [](const Tensor& x) {
+        const int64_t size = size_of(x.dtype());
+        return x.view(size == 8 ? int64 : size == 4 ? int32 : size == 2 ? float16 : uint8);
+      },
+      "Tensor.view(dtype)");
   t.op(
       "transpose", [](const Tensor& x) { return x.transpose(0, 1); }, "Tensor.transpose, Tensor.swapaxes");
   t.op(

@@ -13,10 +13,11 @@
 namespace tern::test {
 namespace {
 
-const std::vector<std::string> kHeaders = {
-    "tensor.h",        "ops/pointwise.h", "ops/reduce.h",    "ops/statistics.h", "ops/softmax.h", "ops/vector_norm.h",
-    "ops/sort.h",      "ops/indexing.h",  "ops/rearrange.h", "ops/matmul.h",     "ops/linear.h",  "ops/norm.h",
-    "ops/attention.h", "ops/rotary.h",    "ops/dropout.h",   "ops/random.h",     "ops/loss.h"};
+const std::vector<std::string> kHeaders = {"tensor.h",        "ops/pointwise.h",   "ops/reduce.h",  "ops/statistics.h",
+                                           "ops/softmax.h",   "ops/vector_norm.h", "ops/sort.h",    "ops/indexing.h",
+                                           "ops/rearrange.h", "ops/matmul.h",      "ops/linear.h",  "ops/norm.h",
+                                           "ops/attention.h", "ops/rotary.h",      "ops/dropout.h", "ops/random.h",
+                                           "ops/loss.h",      "ops/bitwise.h",     "ops/special.h"};
 /// Members of Tensor that are no ops, what takes no tensor, and what is internal.
 const std::set<std::string> kNoOps = {"grad", "detach", "sequence_positions", "dropout_of"};
 
@@ -29,7 +30,9 @@ std::string text_of(const std::string& path) {
 /// The ops that a header declares, in its order: functions, and in tensor.h members.
 std::vector<std::string> declared_in(const std::string& header) {
   const std::string start = header == "tensor.h" ? "\n  " : "\n", text = text_of("core/" + header);
-  const std::regex pattern(start + R"((?:Tensor|SortResult|UniqueResult|SumAndNorm|std::vector<Tensor>) (\w+)\()");
+  const std::regex pattern(
+      start +
+      R"((?:Tensor|SortResult|UniqueResult|SumAndNorm|Extremes|VarMean|StdMean|Histogram|std::vector<Tensor>) (\w+)\()");
   std::vector<std::string> names;
   for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) {
     const std::string name = (*it)[1];

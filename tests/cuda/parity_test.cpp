@@ -78,6 +78,7 @@ TEST_F(Parity, PointwiseOpsInARow) {
       {"leaky_relu", [](const Tensor& x) { return leaky_relu(x, 0.2); }, -3, 3},
       {"clamp", [](const Tensor& x) { return clamp(x, -1, 0.5); }, -3, 3},
       {"elu", [](const Tensor& x) { return elu(x, 0.7); }, -3, 3},
+      {"celu", [](const Tensor& x) { return celu(x, 0.7); }, -3, 3},
       {"hardshrink", [](const Tensor& x) { return hardshrink(x, 0.2); }, -3, 3},
       {"above a number", [](const Tensor& x) { return x >= 0.3; }, -1, 1},
       {"fmod by a number", [](const Tensor& x) { return fmod(x, 0.7); }, -3, 3},
@@ -97,10 +98,19 @@ TEST_F(Parity, IntegersAndPromotion) {
   for (const DType dtype : {int64, int32, uint8, boolean}) {
     const Tensor a = indices({6, 11}, 90).to(dtype),
                  b = add(indices({11}, 90), full({}, 1, {.dtype = int64})).to(dtype);
-    for (const auto& [name, op] : std::vector<std::pair<const char*, Tensor (*)(const Tensor&, const Tensor&)>>{
-             {"add", add}, {"mul", mul}, {"div", div}, {"maximum", maximum}, {"eq", eq}, {"lt", lt}})
+    for (const auto& [name, op] :
+         std::vector<std::pair<const char*, Tensor (*)(const Tensor&, const Tensor&)>>{{"add", add},
+                                                                                       {"mul", mul},
+                                                                                       {"div", div},
+                                                                                       {"maximum", maximum},
+                                                                                       {"eq", eq},
+                                                                                       {"lt", lt},
+                                                                                       {"bitwise_and", bitwise_and},
+                                                                                       {"bitwise_xor", bitwise_xor}})
       expect_parity(std::string(name) + " " + name_of(dtype), {a, b},
                     [op = op](const Tensors& in) { return op(in[0], in[1]); });
+    if (dtype != boolean)
+      expect_parity("shifts", {a, b}, [](const Tensors& in) { return (in[0] << in[1]) | (in[0] >> 2); });
     expect_parity("sum", {a}, [](const Tensors& in) { return sum(in[0], {1}); });
   }
   expect_parity("half with bf16", {normal({7}, float16), normal({7}, bfloat16)},

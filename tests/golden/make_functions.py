@@ -311,8 +311,122 @@ def further_rearrangements(cases):
                 x, dim=dim, return_inverse=True, return_counts=True)[part], {"x": slices}, [], {"dim": dim})
 
 
-FILES = {"functions": (25, (pointwise, reductions, losses)), "more_functions": (26, (margin_losses, ctc_losses, further_pointwise, further_reductions,
-                                                          further_rearrangements, gates))}
+def special_functions(cases):
+    ends = torch.tensor([0.0, -0.0, INF, -INF, math.nan, 1.0, -2.0, 0.5])
+    a, b = ends.repeat_interleave(8), ends.repeat(8)
+    for name in ("xlogy", "xlog1py"):
+        function = getattr(torch.special, name)
+        cases.add(name, lambda a, b: function(a, b), {"a": torch.randn(3, 1), "b": torch.rand(4) * 3 + 0.1}, ["a", "b"])
+        cases.add(name, lambda a, b: function(a, b), {"a": torch.zeros(3), "b": torch.rand(3) + 0.1}, ["a", "b"])
+        cases.add(name, lambda a, b: function(a, b), {"a": a, "b": b}, [])
+    for name, low, high in (("entr", 0.05, 3), ("sinc", -3, 3), ("ndtr", -3, 3), ("logit", 0.05, 0.95)):
+        function = getattr(torch.special, name)
+        cases.add(name, lambda x: function(x), {"x": torch.rand(13) * (high - low) + low}, ["x"])
+        cases.add(name, lambda x: function(x), {"x": ends}, [])
+    cases.add("logit", lambda x: torch.logit(x, 0.1), {"x": torch.rand(13) * 1.4 - 0.2}, ["x"], {"eps": 0.1})
+    cases.add("heaviside", lambda a, b: torch.heaviside(a, b), {"a": a, "b": b}, [])
+    # PyTorch's backward rounds 1 / alpha to float32, and its derivative at NaN depends on the number of elements.
+    for alpha, x in ((0.5, torch.randn(13) * 2), (2.0, torch.randn(13) * 2), (-0.5, torch.randn(13)), (0.5, ends[~ends.isnan()])):
+        cases.add("celu", lambda x: F.celu(x, alpha), {"x": x}, ["x"], {"alpha": alpha})
+    for x in (torch.randn(13), ends):
+        cases.add("threshold", lambda x: F.threshold(x, 0.5, -2), {"x": x}, ["x"])
+
+
+def bits(cases):
+    def integers(dtype, *shape):
+        return torch.randint(0 if dtype == torch.uint8 else -200, 200, shape).to(dtype)
+
+    for dtype in (torch.int64, torch.int32, torch.uint8, torch.bool):
+        for name in ("bitwise_and", "bitwise_or", "bitwise_xor"):
+            cases.add(name, lambda a, b: getattr(torch, name)(a, b), {}, [], None,
+                      {"a": integers(dtype, 5, 7), "b": integers(dtype, 7)})
+        cases.add("bitwise_not", lambda a: torch.bitwise_not(a), {}, [], None, {"a": integers(dtype, 9)})
+        if dtype != torch.bool:
+            by = torch.arange(0 if dtype == torch.uint8 else -2, 67).to(dtype)
+            for name in ("bitwise_left_shift", "bitwise_right_shift"):
+                cases.add(name, lambda a, b: getattr(torch, name)(a, b), {}, [], None,
+                          {"a": integers(dtype, 4, 1), "b": by})
+
+
+def more_statistics(cases):
+    x3, x2 = torch.randn(3, 4, 5), torch.randn(4, 9)
+    for dim in (0, 1):
+        for name in ("min", "max"):
+            cases.add("aminmax_" + name, lambda x: getattr(torch.aminmax(x, dim=dim), name), {"x": x3}, ["x"], {"dim": dim})
+        for name in ("var_mean", "std_mean"):
+            for part in (0, 1):
+                cases.add(f"{name}_{part}", lambda x: getattr(torch, name)(x, dim, correction=0.5)[part], {"x": x3}, ["x"],
+                          {"dim": dim})
+        sparse = torch.randint(-1, 2, (4, 6)).float()
+        cases.add("count_nonzero", lambda x: torch.count_nonzero(x, dim), {"x": sparse}, [], {"dim": dim})
+        cases.add("cumulative_trapezoid", lambda x: torch.cumulative_trapezoid(x, dx=0.3, dim=dim), {"x": x3}, ["x"],
+                  {"dx": 0.3, "dim": dim})
+        cases.add("vecdot", lambda a, b: torch.linalg.vecdot(a, b, dim=dim), {"a": x3, "b": torch.randn(3, 4, 1)}, ["a", "b"],
+                  {"dim": dim})
+    cases.add("cumulative_trapezoid", lambda x, at: torch.cumulative_trapezoid(x, at, dim=1),
+              {"x": x3, "at": torch.randn(4).sort().values}, ["x", "at"], {"dim": 1})
+    weights = {"fweights": torch.randint(0, 4, (9,))}
+    for x in (x2, torch.randn(9)):
+        for correction in (0, 1):
+            cases.add("cov", lambda x, fweights: torch.cov(x, correction=correction, fweights=fweights), {"x": x}, ["x"],
+                      {"correction": correction}, weights)
+            cases.add("cov", lambda x, aweights: torch.cov(x, correction=correction, aweights=aweights),
+                      {"x": x, "aweights": torch.rand(9)}, ["x"], {"correction": correction})
+            cases.add("cov", lambda x, aweights, fweights: torch.cov(x, correction=correction, fweights=fweights,
+                      aweights=aweights), {"x": x, "aweights": torch.rand(9)}, ["x"], {"correction": correction}, weights)
+    for n in (1, 2):
+        ends = {"prepend": torch.randn(3, 2, 5), "append": torch.randn(3, 1, 5)}
+        cases.add("diff", lambda x, **ends: torch.diff(x, n, 1, **ends), {"x": x3} | ends, ["x", *ends], {"n": n, "dim": 1})
+        cases.add("diff", lambda x, append: torch.diff(x, n, 1, append=append), {"x": x3, "append": ends["append"]},
+                  ["x", "append"], {"n": n, "dim": 1})
+    edges = {"edges": torch.tensor([-1.5, -0.5, 0.0, 0.0, 2.0])}
+    values = torch.cat([torch.randn(40) * 2, edges["edges"]])
+    for density in (False, True):
+        for part, name in enumerate(("counts", "edges")):
+            for extra in ({}, {"weight": torch.rand(45)}):
+                cases.add("histogram_" + name, lambda x, edges, weight=None: torch.histogram(
+                    x, edges, weight=weight, density=density)[part], {"x": values} | edges | extra, [], {"density": density})
+                cases.add("histogram_" + name, lambda x, weight=None: torch.histogram(
+                    x, 8, range=(-2, 2), weight=weight, density=density)[part], {"x": values} | extra, [],
+                    {"density": density, "bins": 8, "range": [-2, 2]})
+            cases.add("histogram_" + name, lambda x: torch.histogram(x, 7, density=density)[part], {"x": values}, [],
+                      {"density": density, "bins": 7, "range": [0, 0]})
+    for order in ("fro", 1, -1, INF, -INF):
+        for dims in ((-2, -1), (1, 0)):
+            cases.add("matrix_norm", lambda x: torch.linalg.matrix_norm(x, order, dims), {"x": x3}, ["x"],
+                      {"order": str(order), "dims": dims})
+    for exponent in (0, 1, 2, 5, 8):
+        cases.add("matrix_power", lambda x: torch.linalg.matrix_power(x, exponent), {"x": torch.randn(2, 3, 3)},
+                  ["x"] if exponent else [], {"exponent": exponent})
+
+
+def more_stacks(cases):
+    shapes = {"dstack": ((2, 3), (2, 3, 2)), "column_stack": ((4,), (4, 2))}
+    for name, (a, b) in shapes.items():
+        both = {"a": torch.randn(a), "b": torch.randn(b)}
+        cases.add(name, lambda a, b: getattr(torch, name)((a, b)), both, ["a", "b"])
+    cases.add("dstack", lambda a, b: torch.dstack((a, b)), {"a": torch.randn(3), "b": torch.randn(3)}, ["a", "b"])
+    cases.add("dstack", lambda a, b: torch.dstack((a, b)), {"a": torch.randn(()), "b": torch.randn(1)}, ["a", "b"])
+    for n, r in ((5, 2), (5, 1), (4, 4), (3, 4), (6, 3), (0, 2), (4, 0)):
+        for replacement in (False, True):
+            cases.add("combinations", lambda x: torch.combinations(x, r, replacement), {"x": torch.randn(n)},
+                      ["x"] if n and r and (n >= r or replacement) else [], {"r": r, "replacement": replacement})
+    for columns in (0, 1, 4, 7):
+        for increasing in (False, True):
+            # PyTorch's backward of vander is an error.
+            cases.add("vander", lambda x: torch.vander(x, columns, increasing), {"x": torch.randn(4)}, [],
+                      {"columns": columns, "increasing": increasing})
+    cases.add("broadcast_tensors", lambda a, b, c: torch.stack(torch.broadcast_tensors(a, b, c)),
+              {"a": torch.randn(3, 1), "b": torch.randn(4), "c": torch.randn(2, 1, 1)}, ["a", "b", "c"])
+    cases.add("unravel_index", lambda index: torch.stack(torch.unravel_index(index, (3, 4, 5))), {}, [], None,
+              {"index": torch.randint(0, 60, (4, 3))})
+
+
+FILES = {
+    "functions": (25, (pointwise, reductions, losses)),
+    "more_functions": (26, (margin_losses, ctc_losses, further_pointwise, further_reductions, further_rearrangements, gates,
+                            special_functions, bits, more_statistics, more_stacks)),
+}
 
 
 def write(name):

@@ -23,6 +23,13 @@ inline double inverse_erf(double y) {
   return std::copysign(static_cast<double>(low), y);
 }
 inline double truth(bool b) { return b ? 1 : 0; }
+/// The 64-bit integer whose bits are those of the whole parts of a and b, combined one by one.
+inline double by_bit(double a, double b, bool (*combine)(bool, bool)) {
+  const auto bit = [](double x, int i) { return (static_cast<int64_t>(x) >> i & 1) != 0; };
+  uint64_t result = 0;
+  for (int i = 0; i < 64; ++i) result += combine(bit(a, i), bit(b, i)) ? uint64_t{1} << i : 0;
+  return static_cast<double>(static_cast<int64_t>(result));
+}
 
 /// The definition of each op, with the default parameters of its struct unless make_op sets others.
 inline const std::map<std::string, Case>& definitions() {
@@ -53,7 +60,7 @@ inline const std::map<std::string, Case>& definitions() {
       {"silu", {[](D x, D, D) { return x / (1 + std::exp(-x)); }}},
       {"softplus", {[](D x, D, D) { return std::log(1 + std::exp(x)); }}},
       {"logsigmoid", {[](D x, D, D) { return -std::log(1 + std::exp(-x)); }}},
-      {"elu", {[](D x, D, D) { return x > 0 ? x : 0.7 * std::expm1(x); }}},
+      {"elu", {[](D x, D, D) { return x > 0 ? x : 0.7 * std::expm1(1.5 * x); }}},
       {"selu", {[](D x, D, D) { return 1.0507009873554805 * (x > 0 ? x : 1.6732632423543772 * (std::exp(x) - 1)); }}},
       {"mish", {[](D x, D, D) { return x * std::tanh(std::log(1 + std::exp(x))); }}},
       {"hardsigmoid", {[](D x, D, D) { return std::clamp(x / 6 + 0.5, 0.0, 1.0); }, -4, 4}},
@@ -116,6 +123,13 @@ inline const std::map<std::string, Case>& definitions() {
       {"logical_and", {[](D a, D b, D) { return truth(a != 0 && b != 0); }}},
       {"logical_or", {[](D a, D b, D) { return truth(a != 0 || b != 0); }}},
       {"logical_xor", {[](D a, D b, D) { return truth((a != 0) != (b != 0)); }}},
+      {"bitwise_and", {[](D a, D b, D) { return by_bit(a, b, [](bool p, bool q) { return p && q; }); }, -99, 99}},
+      {"bitwise_or", {[](D a, D b, D) { return by_bit(a, b, [](bool p, bool q) { return p || q; }); }, -99, 99}},
+      {"bitwise_xor", {[](D a, D b, D) { return by_bit(a, b, [](bool p, bool q) { return p != q; }); }, -99, 99}},
+      {"bitwise_left_shift",
+       {[](D a, D b, D) { return b > -1 ? std::trunc(a) * std::exp2(std::trunc(b)) : 0; }, -6, 6}},
+      {"bitwise_right_shift",
+       {[](D a, D b, D) { return std::floor(std::trunc(a) * std::exp2(b > -1 ? -std::trunc(b) : -63)); }, -6, 6}},
       {"where", {[](D c, D a, D b) { return c != 0 ? a : b; }}},
       {"lerp", {[](D a, D b, D w) { return a * (1 - w) + b * w; }}},
       {"addcdiv", {[](D a, D b, D c) { return a + b / c; }, 0.3, 3}},
@@ -142,7 +156,7 @@ Op make_op() {
   else if constexpr (std::is_same_v<Op, Hardtanh>)
     return {{-1, 2}};
   else if constexpr (std::is_same_v<Op, Elu>)
-    return {0.7};
+    return {0.7, 1.5};
   else if constexpr (std::is_same_v<Op, Softshrink> || std::is_same_v<Op, Hardshrink>)
     return {0.6};
   else if constexpr (std::is_same_v<Op, Huber>)

@@ -1,0 +1,58 @@
+#include "tern/core/ops/special.h"
+
+#include <cmath>
+#include <numbers>
+
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/reduction.h"
+
+namespace tern {
+namespace {
+
+DType floating_type(DType dtype) { return is_floating(dtype) ? dtype : DType::kFloat32; }
+
+/// x as the ops compute it.
+Tensor widened(const Tensor& x) { return x.to(detail::accumulation_type(floating_type(x.dtype()))); }
+/// The result of an op of x alone.
+Tensor narrowed(const Tensor& y, const Tensor& x) { return y.to(floating_type(x.dtype())); }
+
+/// a times log(b + offset), 0 where a is 0; there b is replaced if the logarithm is not finite.
+Tensor times_log(const Tensor& a, const Tensor& b, double offset, Tensor (*log_of)(const Tensor&)) {
+  const DType dtype = floating_type(promote(a, b)), wide = detail::accumulation_type(dtype);
+  const Tensor x = a.to(wide), y = b.to(wide);
+  const Tensor has_log = logical_and(y > -offset, isfinite(y));
+  const Tensor vanishes = logical_and(x == 0.0, logical_not(logical_or(has_log, isnan(y))));
+  return (x * log_of(where(vanishes, 1.0, y))).to(dtype);
+}
+
+}  // namespace
+
+Tensor logit(const Tensor& x, std::optional<double> eps) {
+  TERN_CHECK(!eps || (*eps >= 0 && *eps <= 0.5), "logit: eps must be in [0, 0.5], got ", eps.value_or(0));
+  const Tensor wide = widened(x), p = eps ? clamp(wide, *eps, 1 - *eps) : wide;
+  return narrowed(log(p) - log1p(-p), x);
+}
+
+Tensor xlogy(const Tensor& a, const Tensor& b) { return times_log(a, b, 0, log); }
+Tensor xlog1py(const Tensor& a, const Tensor& b) { return times_log(a, b, 1, log1p); }
+
+Tensor entr(const Tensor& x) {
+  const Tensor wide = widened(x), below = wide < 0.0, p = where(below, 0.0, wide);
+  return narrowed(where(below, -INFINITY, -xlogy(p, p)), x);
+}
+
+Tensor sinc(const Tensor& x) {
+  const Tensor wide = widened(x), is_zero = wide == 0.0;
+  const Tensor angle = where(is_zero, 1.0, wide) * std::numbers::pi;
+  return narrowed(where(is_zero, 1.0, sin(angle) / angle), x);
+}
+
+Tensor ndtr(const Tensor& x) { return narrowed(erf(widened(x) * (1 / std::numbers::sqrt2)) * 0.5 + 0.5, x); }
+
+Tensor heaviside(const Tensor& x, const Tensor& values) {
+  const DType dtype = promote(x, values);
+  const Tensor at = x.detach();
+  return where(at == 0.0, values.detach().to(dtype), (at > 0.0).to(dtype));
+}
+
+}  // namespace tern

@@ -1,0 +1,27 @@
+#pragma once
+// Functions of probability and of masks, made of the ops of pointwise.h, with PyTorch's names (torch.special). 16-bit
+// floats are computed in fp32 and rounded once; integers give float32. Differentiable any number of times, unless said
+// otherwise.
+
+#include <optional>
+
+#include "tern/core/tensor.h"
+
+namespace tern {
+
+/// log(x / (1 - x)); with eps, in [0, 0.5], of x clamped to [eps, 1 - eps]. NaN outside [0, 1].
+Tensor logit(const Tensor& x, std::optional<double> eps = {});
+/// a log(b), and a log(1 + b); 0 where a is 0, unless b is NaN. The gradients there are those of a log(b), but 0 where
+/// log(b) is not a finite number.
+Tensor xlogy(const Tensor& a, const Tensor& b);
+Tensor xlog1py(const Tensor& a, const Tensor& b);
+/// -x log(x), 0 at 0 and -infinity below; the gradient at 0 is 0.
+Tensor entr(const Tensor& x);
+/// sin(pi x) / (pi x), and 1 at 0, where all derivatives count as 0.
+Tensor sinc(const Tensor& x);
+/// The standard normal distribution function, (1 + erf(x / sqrt(2))) / 2; far below 0 its relative error grows.
+Tensor ndtr(const Tensor& x);
+/// 0 for x < 0, values (which broadcast) for x = 0, 1 for x > 0; of NaN 0. The promoted dtype; not differentiable.
+Tensor heaviside(const Tensor& x, const Tensor& values);
+
+}  // namespace tern

@@ -1,0 +1,280 @@
+// Ops on bits, special functions, stacks, statistics and random ops that more_functions_golden_test.cpp compares with
+// PyTorch: derivatives, other dtypes, views, empty tensors, distributions and errors.
+
+#include <cmath>
+#include <cstring>
+#include <set>
+
+#include "tern/tests/core/core_test.h"
+
+namespace tern::test {
+namespace {
+
+class MoreOps : public DerivativeTest {
+ protected:
+  Tensor between(double low, double high, const Shape& shape) {
+    const NoGrad off;
+    return (rand(shape, generator_, {.dtype = float64}) * (high - low) + low).set_requires_grad(true);
+  }
+  Tensor distinct(const Shape& shape) { return distinct_leaves({shape}, generator_)[0]; }
+  static void fails(const char* part, const std::function<void()>& fn) { expect_error(fn, {part}); }
+};
+
+/// Against C++ on the elements, of every dtype, on views.
+TEST_F(MoreOps, BitsOfEveryDtype) {
+  for (const DType dtype : {int64, int32, uint8}) {
+    const int64_t low = dtype == uint8 ? 0 : -300, bits = dtype == uint8 ? 8 : dtype == int32 ? 32 : 64;
+    const Tensor a = randint(low, dtype == uint8 ? 256 : 300, {7, 5}, generator_, {.dtype = dtype}).t();
+    const Tensor b = randint(low, dtype == uint8 ? 256 : 300, {7, 2}, generator_, {.dtype = dtype}).select(1, 1);
+    const Tensor by = randint(dtype == uint8 ? 0 : -2, 70, {5, 7}, generator_, {.dtype = dtype});
+    const auto wrapped = [&](int64_t v) { return from_vector(std::vector<int64_t>{v}, {}).to(dtype).item<int64_t>(); };
+    const auto check = [&](const Tensor& got, const std::function<int64_t(int64_t, int64_t, int64_t)>& want) {
+      ASSERT_EQ(got.dtype(), dtype);
+      ASSERT_EQ(got.shape(), Shape({5, 7}));
+      for (int64_t i = 0; i < 5; ++i)
+        for (int64_t j = 0; j < 7; ++j)
+          ASSERT_EQ(got[i][j].item<int64_t>(),
+                    wrapped(want(a[i][j].item<int64_t>(), b[j].item<int64_t>(), by[i][j].item<int64_t>())))
+              << dtype;
+    };
+    check(a & b, [](int64_t x, int64_t y, int64_t) { return x & y; });
+    check(a | b, [](int64_t x, int64_t y, int64_t) { return x | y; });
+    check(a ^ b, [](int64_t x, int64_t y, int64_t) { return x ^ y; });
+    check(~a, [](int64_t x, int64_t, int64_t) { return ~x; });
+    check(a & 6, [](int64_t x, int64_t, int64_t) { return x & 6; });
+    check(a << 3, [](int64_t x, int64_t, int64_t) { return x * 8; });
+    check(a >> 2, [](int64_t x, int64_t, int64_t) { return x >> 2; });
+    check(a << by, [=](int64_t x, int64_t, int64_t n) {
+      return n < 0 || n >= bits ? 0 : static_cast<int64_t>(static_cast<uint64_t>(x) << n);
+    });
+    check(a >> by, [=](int64_t x, int64_t, int64_t n) { return n < 0 || n >= bits ? (x < 0 ? -1 : 0) : x >> n; });
+    Tensor changed = a.contiguous().clone();
+    const Tensor before = changed.clone();
+    changed &= b;
+    expect_equal(changed, before & b);
+    changed |= 1 + ~b;
+    changed ^= before;
+    expect_equal(changed, ((before & b) | (1 + ~b)) ^ before);
+  }
+  EXPECT_EQ((arange(0, 4) | (int64_t{1} << 62)).to_vector<int64_t>()[3], (int64_t{1} << 62) + 3);
+  EXPECT_EQ((arange(0, 4).to(int32) ^ arange(0, 4)).dtype(), int64);
+  EXPECT_EQ((zeros({0, 2}, {.dtype = int32}) << 1).shape(), Shape({0, 2}));
+  EXPECT_EQ((~full({}, 5, {.dtype = int64})).item<int64_t>(), -6);
+}
+
+TEST_F(MoreOps, BitsOfMasks) {
+  const Tensor mask = from_vector<bool>({true, false}, {2}), i = from_vector<int64_t>({3, 4}, {2});
+  EXPECT_EQ((mask & i).to_vector<int64_t>(), (std::vector<int64_t>{1, 0}));  // as PyTorch: bool is promoted
+  Tensor changed = mask.clone();
+  changed |= ~mask;
+  EXPECT_EQ(changed.dtype(), boolean);
+  EXPECT_TRUE(all(changed).item<bool>());
+  fails("operator&=: the result would be int64, but the tensor is bool", [&] { changed &= i; });
+  fails("bitwise_and: expected integer or bool tensors, got float32", [&] { ones({2}) & mask; });
+  fails("bitwise_xor: expected integer", [&] { ~ones({2}); });
+  fails("bitwise_left_shift: expected integers, got bool", [&] { mask << mask; });
+}
+
+TEST_F(MoreOps, DerivativesOfSpecialFunctions) {
+  for (const Shape& shape : {Shape{3, 5}, Shape{1}, Shape{}, Shape{0, 2}}) {
+    expect_derivatives([](const Tensors& in) { return logit(in[0]); }, {between(0.1, 0.9, shape)});
+    expect_derivatives([](const Tensors& in) { return logit(in[0], 0.05); }, {between(0.1, 0.9, shape)});
+    expect_derivatives([](const Tensors& in) { return entr(in[0]); }, {between(0.2, 3, shape)});
+    expect_derivatives([](const Tensors& in) { return sinc(in[0]); }, {between(0.1, 2, shape)});
+    expect_derivatives([](const Tensors& in) { return ndtr(in[0]); }, {between(-2, 2, shape)});
+    expect_derivatives([](const Tensors& in) { return celu(in[0], 0.7); }, {between(0.1, 2, shape)});
+    expect_derivatives([](const Tensors& in) { return celu(in[0], 0.7); }, {between(-2, -0.1, shape)});
+  }
+  expect_derivatives([](const Tensors& in) { return threshold(square(in[0].t()), 0.4, -1); }, {distinct({3, 4})});
+  for (const auto op : {xlogy, xlog1py})
+    expect_derivatives([=](const Tensors& in) { return op(in[0], in[1]); }, {normal({3, 1}), between(0.2, 2, {4})});
+}
+
+TEST_F(MoreOps, DerivativesOfStacksAndStatistics) {
+  expect_derivatives([](const Tensors& in) { return square(vander(in[0], 4)); }, {normal({3})});
+  expect_derivatives([](const Tensors& in) { return square(combinations(in[0], 2, true)); }, {normal({3})});
+  expect_derivatives(
+      [](const Tensors& in) {
+        return square(dstack({in[0], in[1].t()}));
+      },
+      {normal({3, 2}), normal({2, 3})});
+  expect_derivatives(
+      [](const Tensors& in) {
+        const std::vector<Tensor> same = broadcast_tensors({in[0], in[1]});
+        return same[0] * same[1];
+      },
+      {normal({3, 1}), normal({2})});
+  expect_derivatives(
+      [](const Tensors& in) {
+        return square(cat({in[0], in[1].t(), in[0]}, 1));
+      },
+      {normal({0}), normal({3, 2})});
+  const Tensor fweights = from_vector<int64_t>({2, 0, 1, 3, 1}, {5}), aweights = rand({5}, generator_);
+  expect_derivatives([&](const Tensors& in) { return square(cov(in[0].t(), 1, fweights, aweights)); },
+                     {normal({5, 2})});
+  expect_derivatives([](const Tensors& in) { return square(diff(in[0], 2, 0, in[1], in[2])); },
+                     {normal({3, 2}), normal({1, 2}), normal({2, 2})});
+  expect_derivatives([](const Tensors& in) { return square(cumulative_trapezoid(in[0], in[1], 0)); },
+                     {normal({4, 2}), normal({4})});
+  for (const double order : {1.0, -1.0, double{INFINITY}, -double{INFINITY}})
+    expect_derivatives([=](const Tensors& in) { return matrix_norm(in[0], order, 0, 2); }, {distinct({3, 2, 4})});
+  expect_derivatives([](const Tensors& in) { return matrix_power(in[0].t(), 5); }, {between(-0.7, 0.7, {3, 3})});
+  expect_derivatives([](const Tensors& in) { return vecdot(in[0], in[1], 0); }, {normal({3, 2}), normal({3, 1})});
+}
+
+TEST_F(MoreOps, EmptyAndOneElement) {
+  EXPECT_EQ(cat({zeros({0}), ones({2, 3}), zeros({0})}, -1).shape(), Shape({2, 3}));
+  EXPECT_EQ(cat({zeros({0}, {.dtype = float64}), ones({2, 3})}, 1).dtype(), float64);
+  EXPECT_EQ(cat({zeros({0}), zeros({0})}).shape(), Shape({0}));
+  EXPECT_EQ(cat({zeros({0}), ones({2})}).numel(), 2);
+  fails("cat: [2, 3] and [0, 2] differ", [] { cat({zeros({0}), ones({2, 3}), zeros({0, 2})}); });
+  EXPECT_EQ(count_nonzero(full({3}, NAN)).item<int64_t>(), 3);
+  EXPECT_EQ(count_nonzero(zeros({0})).item<int64_t>(), 0);
+  EXPECT_EQ(combinations(zeros({0})).shape(), Shape({0, 2}));
+  EXPECT_EQ(vander(arange(0, 3)).to_vector<int64_t>(), (std::vector<int64_t>{0, 0, 1, 1, 1, 1, 4, 2, 1}));
+  EXPECT_TRUE(broadcast_tensors({}).empty());
+  EXPECT_EQ(unravel_index(zeros({0, 2}, {.dtype = int64}), {3, 0}).size(), 2u);
+  EXPECT_EQ(matrix_power(zeros({0, 0}), 3).shape(), Shape({0, 0}));
+  EXPECT_EQ(matrix_norm(zeros({2, 0}), INFINITY).item<double>(), 0);
+  EXPECT_EQ(histogram(zeros({0}), 3).counts.to_vector<double>(), (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(cumulative_trapezoid(zeros({1})).numel(), 0);
+  EXPECT_EQ(diff(zeros({0}), 1, -1, ones({1}), ones({2})).numel(), 2);
+  EXPECT_EQ(diff(arange(0, 3) > 0.0, 1, 0, zeros({1}, {.dtype = boolean})).dtype(), boolean);
+}
+
+/// 16 bits are computed in fp32 and rounded once.
+TEST_F(MoreOps, SixteenBitsAreRoundedOnce) {
+  const auto check = [&](Tensor (*op)(const Tensor&), double low, double high) {
+    const Tensor x = between(low, high, {200}).detach().to(bfloat16);
+    EXPECT_EQ(op(x).dtype(), bfloat16);
+    expect_equal(op(x), op(x.to(float32)).to(bfloat16));
+    EXPECT_EQ(op(ones({2}, {.dtype = int32})).dtype(), float32);
+  };
+  check([](const Tensor& x) { return logit(x); }, 0.01, 0.99);
+  check(entr, 0, 2);
+  check(sinc, -5, 5);
+  check(ndtr, -5, 5);
+  EXPECT_EQ(xlogy(ones({2}, {.dtype = int64}), ones({2}, {.dtype = float16})).dtype(), float16);
+  // Where a is 0 no gradient is NaN.
+  const Tensor a = zeros({4}, {.dtype = float64, .requires_grad = true});
+  const Tensor b = tensor({0, 1, INFINITY, -1}, {.dtype = float64, .requires_grad = true});
+  sum(xlogy(a, b)).backward();
+  EXPECT_TRUE(all_finite(a.grad()));
+  EXPECT_TRUE(all_finite(b.grad()));
+}
+
+TEST_F(MoreOps, BitsAreReadAsAnotherDtype) {
+  const Tensor x = randn({5, 3}, generator_).t(), bits = x.view(int32);
+  ASSERT_EQ(bits.shape(), x.shape());
+  EXPECT_EQ(bits.dtype(), int32);
+  for (int64_t i = 0; i < 3; ++i)
+    for (int64_t j = 0; j < 5; ++j) {
+      const float value = x[i][j].item<float>();
+      int32_t want = 0;
+      std::memcpy(&want, &value, sizeof(want));
+      EXPECT_EQ(bits[i][j].item<int64_t>(), want);
+    }
+  expect_equal(bits.view(float32), x);
+  bits.select(0, 1).fill_(0);  // the same memory
+  EXPECT_EQ(sum(abs(x.select(0, 1))).item<double>(), 0);
+  EXPECT_TRUE(same(x.view(float32), x));
+  EXPECT_FALSE(leaf({2}, generator_).view(int64).requires_grad());
+  EXPECT_EQ(zeros({0}, {.dtype = bfloat16}).view(float16).numel(), 0);
+  fails("view: float32 elements cannot be read as float64", [&] { x.view(float64); });
+  fails("bool is not taken", [] { ones({2}, {.dtype = uint8}).view(boolean); });
+}
+
+/// Exponential numbers against their distribution function; Gumbel's trick chooses with the probabilities of softmax.
+TEST_F(MoreOps, Distributions) {
+  constexpr int64_t kCount = 40000;
+  for (const DType dtype : {float64, float32}) {
+    const std::vector<double> values =
+        sort(exponential({kCount}, generator_, 2.5, {.dtype = dtype}), 0).values.to_vector<double>();
+    EXPECT_GT(values[0], 0);
+    double distance = 0;  // of Kolmogorov and Smirnov; above 2.5 / sqrt(n) with probability 2 exp(-12.5) < 1e-5
+    for (int64_t i = 0; i < kCount; ++i) {
+      const double expected = -std::expm1(-2.5 * values[static_cast<size_t>(i)]);
+      distance = std::max(distance, std::abs(expected - (static_cast<double>(i) + 0.5) / kCount));
+    }
+    EXPECT_LT(distance, 2.5 / std::sqrt(kCount));
+    const Tensor logits = tensor({1, -0.5, 0.2}, {.dtype = dtype});
+    const Tensor hard = gumbel_softmax(logits.expand({kCount, 3}), generator_, 0.5, true);
+    EXPECT_EQ(hard.dtype(), dtype);
+    const std::vector<double> shares = mean(hard, {0}).to_vector<double>(),
+                              wanted = softmax(logits, 0).to_vector<double>();
+    for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(shares[i], wanted[i], 6 * 0.5 / std::sqrt(kCount));  // six sigma
+  }
+  const Tensor x = normal({4, 3});
+  for (const int dim : {0, 1}) {
+    const auto soft_of = [&](bool hard, const Tensor& logits) {
+      return gumbel_softmax(logits, *same_draws(), 0.7, hard, dim);
+    };
+    expect_derivatives([&](const Tensors& in) { return square(soft_of(false, in[0])); }, {x});
+    const Tensor soft = soft_of(false, x), hard = soft_of(true, x);
+    expect_near(sum(soft, {dim}), ones_like(sum(soft, {dim})), 1e-14);
+    const Tensor weights = randn(x.shape(), generator_, {.dtype = float64});
+    expect_near(grad({sum(hard * weights)}, {x})[0], grad({sum(soft * weights)}, {x})[0], 1e-14);
+    EXPECT_TRUE(all(logical_or(abs(hard) < 1e-15, abs(hard - 1.0) < 1e-15)).item<bool>());
+  }
+  fails("tau must be", [&] { gumbel_softmax(x, generator_, 0); });
+  fails("rate must be", [&] { exponential({2}, generator_, -1); });
+  fails("exponential: expected a floating dtype", [&] { exponential({2}, generator_, 1, {.dtype = int64}); });
+  EXPECT_EQ(exponential({0, 2}, generator_).shape(), Shape({0, 2}));
+}
+
+TEST_F(MoreOps, DropoutOfChannelsAndAlphaDropout) {
+  const Tensor x = ones({300, 40, 2, 3});
+  const Tensor y = feature_dropout(x, {.p = 0.3, .generator = &generator_});
+  const std::vector<double> first = y.select(3, 0).select(2, 0).flatten().to_vector<double>();
+  expect_equal(y, y.slice(2, 0, 1).slice(3, 0, 1).expand(x.shape()));  // a channel is whole
+  double kept = 0;
+  for (const double v : first) {
+    EXPECT_TRUE(v == 0 || std::abs(v - 1 / 0.7) < 1e-6) << v;
+    kept += v != 0;
+  }
+  EXPECT_NEAR(kept / 12000, 0.7, 6 * std::sqrt(0.21 / 12000));
+  EXPECT_TRUE(same(feature_dropout(x, {}), x));
+  fails("feature_dropout: expected [batch, channels, ...]", [] { feature_dropout(ones({3}), {.p = 0.5}); });
+  // Mean 0 and variance 1 stay.
+  const Tensor z = randn({200000}, generator_);
+  for (const double p : {0.1, 0.5}) {
+    const StdMean stays = std_mean(alpha_dropout(z, {.p = p, .generator = &generator_}));
+    EXPECT_NEAR(stays.mean.item<double>(), 0, 0.02);
+    EXPECT_NEAR(stays.std.item<double>(), 1, 0.02);
+  }
+  EXPECT_EQ(count_nonzero(alpha_dropout(z, {.p = 1, .generator = &generator_})).item<int64_t>(), 0);
+  expect_derivatives(
+      [&](const Tensors& in) { return square(alpha_dropout(in[0].t(), {.p = 0.4, .generator = same_draws()})); },
+      {normal({3, 4})});
+  expect_derivatives(
+      [&](const Tensors& in) { return square(feature_dropout(in[0], {.p = 0.4, .generator = same_draws()})); },
+      {normal({3, 4, 2})});
+}
+
+TEST_F(MoreOps, Errors) {
+  fails("logit: eps must be in [0, 0.5], got 0.6", [] { logit(ones({2}), 0.6); });
+  fails("celu: alpha must not be 0", [] { celu(ones({2}), 0); });
+  fails("combinations: expected a vector", [] { combinations(ones({2, 2})); });
+  fails("combinations: r must not be negative", [] { combinations(ones({2}), -1); });
+  fails("vander: expected a vector", [] { vander(ones({2, 2})); });
+  fails("vander: the number of columns", [] { vander(ones({2}), -1); });
+  fails("unravel_index: the indices, 0 to 6, must be in [0, 6)", [] { unravel_index(arange(0, 7), {2, 3}); });
+  fails("unravel_index: the indices must be int64", [] { unravel_index(ones({2}), {2, 3}); });
+  fails("matrix_norm: order must be absent", [] { matrix_norm(ones({2, 2}), 2); });
+  fails("matrix_norm: expected two different", [] { matrix_norm(ones({2, 2}), {}, 0, -2); });
+  fails("matrix_power: expected square", [] { matrix_power(ones({2, 3}), 2); });
+  fails("matrix_power: the exponent", [] { matrix_power(ones({2, 2}), -1); });
+  fails("vecdot: [2] and [3] differ", [] { vecdot(ones({2}), ones({3})); });
+  fails("diff: prepend and append must have the 2 dimensions", [] { diff(ones({2, 2}), 1, 0, ones({2})); });
+  fails("cov: fweights must be integers [3]", [] { cov(ones({2, 3}), 1, ones({3})); });
+  fails("cov: fweights must not be negative", [] { cov(ones({2, 3}), 1, full({3}, -1, {.dtype = int64})); });
+  fails("cov: aweights must be floats [3]", [] { cov(ones({2, 3}), 1, {}, ones({2})); });
+  fails("cov: the weights are all 0", [] { cov(ones({2, 3}), 1, {}, zeros({3})); });
+  fails("histogram: the edges must ascend", [] { histogram(ones({2}), tensor({1, 0})); });
+  fails("histogram: the edges must be a vector", [] { histogram(ones({2}), tensor({1})); });
+  fails("histogram: weights must be", [] { histogram(ones({2}), 3, {.weights = ones({3})}); });
+  fails("aminmax: an empty tensor", [] { aminmax(zeros({0})); });
+}
+
+}  // namespace
+}  // namespace tern::test
