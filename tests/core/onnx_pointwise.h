@@ -22,7 +22,7 @@ inline void add_unary(Table& table) {
                                                           {"Sin", sin},           {"Sinh", sinh},
                                                           {"Softplus", softplus}, {"Softsign", softsign},
                                                           {"Sqrt", sqrt},         {"Tan", tan},
-                                                          {"Tanh", tanh}})
+                                                          {"Tanh", tanh},         {"BitwiseNot", bitwise_not}})
     table[name] = [op = op](const Case& c) { return Tensors{op(c.in(0))}; };
   table["Identity"] = [](const Case& c) { return Tensors{c.in(0).clone()}; };
   table["Dropout"] = [](const Case& c) { return Tensors{dropout(c.in(0), {.p = 0})}; };  // left out if it draws
@@ -36,6 +36,10 @@ inline void add_unary(Table& table) {
     // TensorProto.DataType
     static const std::map<int64_t, DType> types = {{1, float32}, {10, float16}, {11, float64}, {16, bfloat16}};
     return Tensors{c.in(0).to(types.at(c.integer("to", 0)))};
+  };
+  table["BitCast"] = [](const Case& c) {
+    static const std::map<int64_t, DType> types = {{1, float32}, {2, uint8}, {6, int32}, {7, int64}, {11, float64}};
+    return Tensors{c.in(0).view(types.at(c.integer("to", 0)))};
   };
   table["CastLike"] = [](const Case& c) { return Tensors{c.in(0).to(c.in(1).dtype())}; };
 }
@@ -53,10 +57,7 @@ inline void add_activations(Table& table) {
   table["LeakyRelu"] = [](const Case& c) { return Tensors{leaky_relu(c.in(0), c.get("alpha", 0.01))}; };
   table["PRelu"] = [](const Case& c) { return Tensors{prelu_of(c.in(0), c.in(1))}; };
   table["Elu"] = [](const Case& c) { return Tensors{elu(c.in(0), c.get("alpha", 1.0))}; };
-  table["Celu"] = [](const Case& c) {
-    const double alpha = c.get("alpha", 1.0);
-    return Tensors{(elu(c.in(0).to(float32) / alpha) * alpha).to(c.in(0).dtype())};
-  };
+  table["Celu"] = [](const Case& c) { return Tensors{celu(c.in(0), c.get("alpha", 1.0))}; };
   table["Selu"] = [](const Case& c) {
     if (c.attributes.empty()) return Tensors{selu(c.in(0))};
     return Tensors{elu(c.in(0), c.attributes["alpha"]) * c.attributes["gamma"].get<double>()};
@@ -64,7 +65,7 @@ inline void add_activations(Table& table) {
   table["HardSigmoid"] = [](const Case& c) {  // Tern's and PyTorch's hardsigmoid has the slope 1/6
     return Tensors{clamp(c.in(0) * c.get("alpha", 0.2) + c.get("beta", 0.5), 0, 1)};
   };
-  table["ThresholdedRelu"] = [](const Case& c) { return Tensors{where(c.in(0) > c.get("alpha", 1.0), c.in(0), 0.0)}; };
+  table["ThresholdedRelu"] = [](const Case& c) { return Tensors{threshold(c.in(0), c.get("alpha", 1.0), 0)}; };
   table["Shrink"] = [](const Case& c) {
     const double lambda = c.get("lambd", 0.5), bias = c.get("bias", 0.0);
     TERN_CHECK(bias == 0 || bias == lambda, "the test knows no Shrink with bias ", bias);
@@ -89,8 +90,14 @@ inline void add_binary(Table& table) {
                                                           {"LessOrEqual", le},
                                                           {"And", logical_and},
                                                           {"Or", logical_or},
-                                                          {"Xor", logical_xor}})
+                                                          {"Xor", logical_xor},
+                                                          {"BitwiseAnd", bitwise_and},
+                                                          {"BitwiseOr", bitwise_or},
+                                                          {"BitwiseXor", bitwise_xor}})
     table[name] = [op = op](const Case& c) { return Tensors{op(c.in(0), c.in(1))}; };
+  table["BitShift"] = [](const Case& c) {
+    return Tensors{c.get<std::string>("direction", "") == "LEFT" ? c.in(0) << c.in(1) : c.in(0) >> c.in(1)};
+  };
   table["Div"] = [](const Case& c) {  // of integers rounded towards 0, PyTorch's not at all
     if (is_floating(c.in(0).dtype())) return Tensors{div(c.in(0), c.in(1))};
     return Tensors{floor_divide(c.in(0) - fmod(c.in(0), c.in(1)), c.in(1))};

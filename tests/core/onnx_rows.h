@@ -67,7 +67,6 @@ inline const std::map<std::string, std::string> kLeftOutOps = {
      "TfIdfVectorizer TreeEnsemble"},
     {"Fourier transforms and windows", "BlackmanWindow DFT HammingWindow HannWindow MelWeightMatrix STFT"},
     {"decompositions of linear algebra", "Det"},
-    {"bits of integers", "BitCast BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor"},
     {"tables of any cosines and sines, where rotary has the angles of positions", "RotaryEmbedding"},
     {"files of pictures, which tests/data/image_test.cpp reads", "ImageDecoder"},
     {"NumPy's random numbers", "Bernoulli"},
