@@ -18,6 +18,7 @@
 #include "tern/kernels/pointwise_activation.h"
 #include "tern/kernels/pointwise_binary.h"
 #include "tern/kernels/pointwise_bitwise.h"
+#include "tern/kernels/pointwise_gamma.h"
 #include "tern/kernels/pointwise_loss.h"
 #include "tern/kernels/pointwise_ternary.h"
 #include "tern/kernels/pointwise_trigonometric.h"
@@ -28,12 +29,12 @@ namespace tern::kernels {
 
 using BuiltinOps =
     TypeList<Neg, Abs, Exp, Expm1, Exp2, Log, Log1p, Log2, Log10, Sqrt, Rsqrt, Square, Cube, Reciprocal, Erf, Erfinv,
-             Sign, Floor, Ceil, Trunc, Round, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh,
-             Sigmoid, Relu, LeakyRelu, Gelu, GeluTanh, Silu, Softplus, LogSigmoid, Elu, Selu, Mish, HardSigmoid,
-             HardSwish, Softsign, Softshrink, Hardshrink, NanToNum, PowScalar, AddScalar, MulScalar, Clamp, Hardtanh,
-             LogicalNot, IsNan, IsFinite, Add, Sub, Mul, Div, Maximum, Minimum, Pow, Remainder, Fmod, FloorDivide,
-             Atan2, LogAddExp, Swiglu, Hypot, Copysign, PRelu, Equal, NotEqual, Less, LessEqual, Greater, GreaterEqual,
-             LogicalAnd, LogicalOr, LogicalXor, BitwiseAnd, BitwiseOr, BitwiseXor, ShiftLeft, ShiftRight, Where, Lerp,
-             Addcmul, Addcdiv, SquaredDifference, Huber>;
+             Erfc, Lgamma, Polygamma, Sign, Floor, Ceil, Trunc, Round, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh,
+             Tanh, Asinh, Acosh, Atanh, Sigmoid, Relu, LeakyRelu, Gelu, GeluTanh, Silu, Softplus, LogSigmoid, Elu, Selu,
+             Mish, HardSigmoid, HardSwish, Softsign, Softshrink, Hardshrink, NanToNum, PowScalar, AddScalar, MulScalar,
+             Clamp, Hardtanh, LogicalNot, IsNan, IsFinite, Add, Sub, Mul, Div, Maximum, Minimum, Pow, Remainder, Fmod,
+             FloorDivide, Atan2, LogAddExp, Swiglu, Hypot, Copysign, PRelu, Equal, NotEqual, Less, LessEqual, Greater,
+             GreaterEqual, LogicalAnd, LogicalOr, LogicalXor, BitwiseAnd, BitwiseOr, BitwiseXor, ShiftLeft, ShiftRight,
+             Where, Lerp, Addcmul, Addcdiv, SquaredDifference, Huber>;
 
 }  // namespace tern::kernels

@@ -4,6 +4,7 @@
 #include <numbers>
 
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/special.h"
 #include "tern/kernels/pointwise_ops.h"
 
 namespace tern {
@@ -33,6 +34,13 @@ Tensor dy_by(const kernels::Erf&, const Tensor& dy, const Tensor& x) {
 }
 Tensor dy_by(const kernels::Erfinv&, const Tensor& dy, const Tensor& y) {
   return dy * (0.5 / std::numbers::inv_sqrtpi) * exp(square(y));
+}
+Tensor dy_by(const kernels::Erfc&, const Tensor& dy, const Tensor& x) {
+  return dy * (-2 * std::numbers::inv_sqrtpi) * exp(-square(x));
+}
+Tensor dy_by(const kernels::Lgamma&, const Tensor& dy, const Tensor& x) { return dy * digamma(x); }
+Tensor dy_by(const kernels::Polygamma& op, const Tensor& dy, const Tensor& x) {
+  return dy * polygamma(op.order + 1, x);
 }
 Tensor dy_by(const kernels::PowScalar& op, const Tensor& dy, const Tensor& x) {
   return op.exponent == 0 ? dy * 0.0 : dy * op.exponent * pow(x, op.exponent - 1);

@@ -5,6 +5,7 @@
 
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduction.h"
+#include "tern/kernels/pointwise_gamma.h"
 
 namespace tern {
 namespace {
@@ -47,7 +48,16 @@ Tensor sinc(const Tensor& x) {
   return narrowed(where(is_zero, 1.0, sin(angle) / angle), x);
 }
 
-Tensor ndtr(const Tensor& x) { return narrowed(erf(widened(x) * (1 / std::numbers::sqrt2)) * 0.5 + 0.5, x); }
+Tensor erfc(const Tensor& x) { return pointwise(kernels::Erfc{}, x); }
+Tensor ndtr(const Tensor& x) { return narrowed(erfc(widened(x) * (-1 / std::numbers::sqrt2)) * 0.5, x); }
+Tensor lgamma(const Tensor& x) { return pointwise(kernels::Lgamma{}, x); }
+Tensor digamma(const Tensor& x) { return polygamma(0, x); }
+Tensor polygamma(int n, const Tensor& x) {
+  // The third derivative is computed with order n + 3.
+  constexpr int kMost = kernels::math::kMaxPolygamma - 4;
+  TERN_CHECK(n >= 0 && n <= kMost, "polygamma: n must be in [0, ", kMost, "], got ", n);
+  return pointwise(kernels::Polygamma{n}, x);
+}
 
 Tensor heaviside(const Tensor& x, const Tensor& values) {
   const DType dtype = promote(x, values);

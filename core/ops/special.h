@@ -1,6 +1,6 @@
 #pragma once
-// Functions of probability and of masks, made of the ops of pointwise.h, with PyTorch's names (torch.special). 16-bit
-// floats are computed in fp32 and rounded once; integers give float32. Differentiable any number of times, unless said
+// Functions of probability and of masks, with PyTorch's names (torch.special). 16-bit floats are computed in fp32 and
+// rounded once; integers give float32. Differentiable any number of times, unless said
 // otherwise.
 
 #include <optional>
@@ -19,8 +19,15 @@ Tensor xlog1py(const Tensor& a, const Tensor& b);
 Tensor entr(const Tensor& x);
 /// sin(pi x) / (pi x), and 1 at 0, where all derivatives count as 0.
 Tensor sinc(const Tensor& x);
-/// The standard normal distribution function, (1 + erf(x / sqrt(2))) / 2; far below 0 its relative error grows.
+/// The standard normal distribution function, erfc(-x / sqrt(2)) / 2.
 Tensor ndtr(const Tensor& x);
+/// 1 - erf(x), without loss of digits where that is small.
+Tensor erfc(const Tensor& x);
+/// log |gamma(x)|; infinite at 0, -1, -2, ...
+Tensor lgamma(const Tensor& x);
+/// The derivative of lgamma, and the n-th derivative of that, n in [0, 28].
+Tensor digamma(const Tensor& x);
+Tensor polygamma(int n, const Tensor& x);
 /// 0 for x < 0, values (which broadcast) for x = 0, 1 for x > 0; of NaN 0. The promoted dtype; not differentiable.
 Tensor heaviside(const Tensor& x, const Tensor& values);
 

@@ -144,6 +144,10 @@ void add_special_and_bits(Table& table) {
   table["entr"] = [](const Json&, const Tensors& in) { return entr(in.at("x")); };
   table["sinc"] = [](const Json&, const Tensors& in) { return sinc(in.at("x")); };
   table["ndtr"] = [](const Json&, const Tensors& in) { return ndtr(in.at("x")); };
+  table["erfc"] = [](const Json&, const Tensors& in) { return erfc(in.at("x")); };
+  table["lgamma"] = [](const Json&, const Tensors& in) { return lgamma(in.at("x")); };
+  table["digamma"] = [](const Json&, const Tensors& in) { return digamma(in.at("x")); };
+  table["polygamma"] = [](const Json& params, const Tensors& in) { return polygamma(params["order"], in.at("x")); };
   table["logit"] = [](const Json& params, const Tensors& in) {
     return params.contains("eps") ? logit(in.at("x"), params["eps"].get<double>()) : logit(in.at("x"));
   };

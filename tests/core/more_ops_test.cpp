@@ -85,9 +85,52 @@ TEST_F(MoreOps, DerivativesOfSpecialFunctions) {
     expect_derivatives([](const Tensors& in) { return celu(in[0], 0.7); }, {between(0.1, 2, shape)});
     expect_derivatives([](const Tensors& in) { return celu(in[0], 0.7); }, {between(-2, -0.1, shape)});
   }
+  for (const auto op : {erfc, lgamma, digamma}) {
+    expect_derivatives([=](const Tensors& in) { return op(in[0]); }, {between(0.3, 4, {3, 5})});
+    expect_derivatives([=](const Tensors& in) { return op(in[0].t().slice(0, 0, 5, 2)); },
+                       {between(-1.8, -1.2, {3, 5})});
+  }
+  for (const int n : {1, 2, 5})
+    for (const double low : {0.7, -3.8})
+      expect_derivatives([=](const Tensors& in) { return polygamma(n, in[0]) * std::exp2(-8); },
+                         {between(low, low + 0.5, {4})});
   expect_derivatives([](const Tensors& in) { return threshold(square(in[0].t()), 0.4, -1); }, {distinct({3, 4})});
   for (const auto op : {xlogy, xlog1py})
     expect_derivatives([=](const Tensors& in) { return op(in[0], in[1]); }, {normal({3, 1}), between(0.2, 2, {4})});
+}
+
+/// Values that are known, and the equations by which the gamma function continues.
+TEST_F(MoreOps, GammaFunctions) {
+  const auto value = [](const Tensor& x) { return x.item<double>(); };
+  const auto at = [](double x) { return full({}, x, {.dtype = float64}); };
+  constexpr double kEuler = 0.57721566490153286061, kPi = 3.14159265358979323846;
+  EXPECT_NEAR(value(lgamma(at(0.5))), std::log(kPi) / 2, 1e-15);
+  EXPECT_NEAR(value(digamma(at(1))), -kEuler, 1e-15);
+  EXPECT_NEAR(value(polygamma(1, at(1))), kPi * kPi / 6, 1e-15);
+  EXPECT_NEAR(value(polygamma(1, at(0.5))), kPi * kPi / 2, 2e-15);
+  EXPECT_NEAR(value(polygamma(3, at(1))), std::pow(kPi, 4) / 15, 4e-15);
+  const Tensor x = between(-4.9, 6, {200}).detach();
+  const Tensor apart = abs(x - round(x)) > 0.05;  // from the poles
+  for (int n = 0; n < 6; ++n) {
+    // polygamma(n, x + 1) - polygamma(n, x) = (-1)^n n! x^(-n - 1)
+    const Tensor low = polygamma(n, x), difference = polygamma(n, x + 1.0) - low;
+    const Tensor step = pow(x, -n - 1) * ((n % 2 == 0 ? 1 : -1) * std::tgamma(n + 1));
+    const Tensor error = abs(difference - step) / (abs(low) + abs(step) + 1.0);
+    EXPECT_LT(max(masked_select(error, apart)).item<double>(), 1e-11) << n;
+  }
+  for (const double pole : {0.0, -1.0, -7.0}) {
+    EXPECT_EQ(value(lgamma(at(pole))), INFINITY);
+    EXPECT_EQ(value(polygamma(1, at(pole))), INFINITY);
+    EXPECT_TRUE(pole == 0 ? std::isinf(value(digamma(at(pole)))) : std::isnan(value(digamma(at(pole)))));
+  }
+  EXPECT_TRUE(std::isnan(value(digamma(at(NAN)))));
+  EXPECT_EQ(value(digamma(at(INFINITY))), INFINITY);
+  EXPECT_EQ(value(polygamma(2, at(INFINITY))), 0);
+  EXPECT_NEAR(value(erfc(at(9))) / std::erfc(9), 1, 1e-14);
+  EXPECT_EQ(lgamma(ones({2}, {.dtype = int32})).dtype(), float32);
+  EXPECT_EQ(digamma(zeros({0, 2})).shape(), Shape({0, 2}));
+  fails("polygamma: n must be in [0, 28], got 29", [&] { polygamma(29, x); });
+  fails("polygamma: n must be", [&] { polygamma(-1, x); });
 }
 
 TEST_F(MoreOps, DerivativesOfStacksAndStatistics) {
@@ -154,6 +197,8 @@ TEST_F(MoreOps, SixteenBitsAreRoundedOnce) {
   check(entr, 0, 2);
   check(sinc, -5, 5);
   check(ndtr, -5, 5);
+  check(lgamma, 0.1, 5);
+  check(digamma, 0.1, 5);
   EXPECT_EQ(xlogy(ones({2}, {.dtype = int64}), ones({2}, {.dtype = float16})).dtype(), float16);
   // Where a is 0 no gradient is NaN.
   const Tensor a = zeros({4}, {.dtype = float64, .requires_grad = true});

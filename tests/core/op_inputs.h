@@ -77,6 +77,8 @@ inline void pointwise_calls(const AddCall& op) {
   op("entr", [](Inputs& in) { return entr(in.any()); });
   op("sinc", [](Inputs& in) { return sinc(in.any()); });
   op("ndtr", [](Inputs& in) { return ndtr(in.any()); });
+  op("polygamma", [](Inputs& in) { return polygamma(static_cast<int>(in.below(4)), in.any()); });
+  op("lgamma", [](Inputs& in) { return lgamma(in.any()); });
   op("heaviside", [](Inputs& in) { return heaviside(in.any(), in.any()); });
   op("bitwise_and", [](Inputs& in) { return in.like({4, 6}, int32) & in.like({6}, int64); });
   op("bitwise_xor", [](Inputs& in) { return in.any() ^ in.any(); });

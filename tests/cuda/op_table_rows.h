@@ -147,6 +147,10 @@ inline void pointwise_rows(OpRows& t) {
                                                         {"heaviside", heaviside}})
     t.two(name, fn);
   t.one("bitwise_not", bitwise_not);
+  t.one("erfc", erfc);
+  t.one("lgamma", lgamma);
+  t.one("digamma", digamma);
+  t.op("polygamma", [](const Tensor& x) { return polygamma(1, x); });
   t.one("sinc", sinc);
   t.op("logit", [](const Tensor& x) { return logit(x); });
   t.prefix("torch.special.");

@@ -79,6 +79,7 @@ TEST_F(Parity, PointwiseOpsInARow) {
       {"clamp", [](const Tensor& x) { return clamp(x, -1, 0.5); }, -3, 3},
       {"elu", [](const Tensor& x) { return elu(x, 0.7); }, -3, 3},
       {"celu", [](const Tensor& x) { return celu(x, 0.7); }, -3, 3},
+      {"polygamma", [](const Tensor& x) { return polygamma(1, x) + erfc(x); }, 0.5, 3},
       {"hardshrink", [](const Tensor& x) { return hardshrink(x, 0.2); }, -3, 3},
       {"above a number", [](const Tensor& x) { return x >= 0.3; }, -1, 1},
       {"fmod by a number", [](const Tensor& x) { return fmod(x, 0.7); }, -3, 3},

@@ -422,10 +422,22 @@ def more_stacks(cases):
               {"index": torch.randint(0, 60, (4, 3))})
 
 
+def gamma_functions(cases):
+    ends = torch.tensor([0.0, -0.0, INF, math.nan, 1.0, 2.0, -0.5, -3.7, 30.0, 1e-3])
+    for name, x in (("erfc", torch.randn(13) * 3), ("lgamma", torch.rand(13) * 9 + 0.1), ("digamma", torch.rand(13) * 9 + 0.1)):
+        # PyTorch's second derivative of lgamma has 9 digits.
+        cases.add(name, lambda x: getattr(torch, name)(x), {"x": x}, [] if name == "digamma" else ["x"])
+        cases.add(name, lambda x: getattr(torch, name)(x), {"x": ends}, [])
+    for order in (0, 2, 3, 7):
+        cases.add("polygamma", lambda x: torch.polygamma(order, x), {"x": torch.rand(13) * 9 + 0.3}, ["x"] if order else [],
+                  {"order": order})
+
+
 FILES = {
     "functions": (25, (pointwise, reductions, losses)),
     "more_functions": (26, (margin_losses, ctc_losses, further_pointwise, further_reductions, further_rearrangements, gates,
-                            special_functions, bits, more_statistics, more_stacks)),
+                            special_functions, bits, more_statistics, more_stacks,
+                            gamma_functions)),
 }
 
 

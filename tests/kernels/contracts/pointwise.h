@@ -22,6 +22,14 @@ inline double inverse_erf(double y) {
   for (int i = 0; i < 64; ++i) (std::erf((low + high) / 2) < magnitude ? low : high) = (low + high) / 2;
   return std::copysign(static_cast<double>(low), y);
 }
+/// -2 times the sum of 1 / (x + k)^3, whose rest from k = n on is about 1 / (2 m^2) - 1 / (8 m^4), m = x + n - 1/2.
+inline double third_derivative_of_lgamma(double x) {
+  constexpr int kTerms = 200;
+  const long double m = x + kTerms - 0.5L;
+  long double sum = 1 / (2 * m * m) - 1 / (8 * m * m * m * m);
+  for (int k = kTerms - 1; k >= 0; --k) sum += 1 / ((x + static_cast<long double>(k)) * (x + k) * (x + k));
+  return static_cast<double>(-2 * sum);
+}
 inline double truth(bool b) { return b ? 1 : 0; }
 /// The 64-bit integer whose bits are those of the whole parts of a and b, combined one by one.
 inline double by_bit(double a, double b, bool (*combine)(bool, bool)) {
@@ -72,6 +80,9 @@ inline const std::map<std::string, Case>& definitions() {
       {"hardshrink", {[](D x, D, D) { return std::fabs(x) > 0.6 ? x : 0; }}},
       {"erf", {[](D x, D, D) { return std::erf(x); }}},
       {"erfinv", {[](D x, D, D) { return inverse_erf(x); }, -0.97, 0.97}},
+      {"erfc", {[](D x, D, D) { return std::erfc(x); }}},
+      {"lgamma", {[](D x, D, D) { return std::lgamma(x); }, 0.3, 5}},
+      {"polygamma", {[](D x, D, D) { return third_derivative_of_lgamma(x); }, 0.3, 5}},
       {"sin", {[](D x, D, D) { return std::sin(x); }}},
       {"cos", {[](D x, D, D) { return std::cos(x); }}},
       {"tan", {[](D x, D, D) { return std::tan(x); }, -1.2, 1.2}},
@@ -161,6 +172,8 @@ Op make_op() {
     return {0.6};
   else if constexpr (std::is_same_v<Op, Huber>)
     return {0.7};
+  else if constexpr (std::is_same_v<Op, Polygamma>)
+    return {2};
   else if constexpr (std::is_same_v<Op, Addcmul>)
     return {0.5};
   else
