@@ -40,6 +40,12 @@ struct LeakyReLU final : FunctionModule<tern::leaky_relu> {
 struct ELU final : FunctionModule<tern::elu> {
   explicit ELU(const Scope& s, double alpha = 1) : FunctionModule(s, alpha) {}
 };
+struct CELU final : FunctionModule<tern::celu> {
+  explicit CELU(const Scope& s, double alpha = 1) : FunctionModule(s, alpha) {}
+};
+struct Threshold final : FunctionModule<tern::threshold> {
+  Threshold(const Scope& s, double threshold, double value) : FunctionModule(s, threshold, value) {}
+};
 struct SELU final : FunctionModule<tern::selu> {
   using FunctionModule::FunctionModule;
 };

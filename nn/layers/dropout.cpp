@@ -19,6 +19,26 @@ DropoutOptions Dropout::options(const Tensor& row_keys) const {
   return {is_training() ? p_ : 0, &generator(), row_keys};
 }
 
+FeatureDropout::FeatureDropout(const Scope& s, double p) : Module(s), p_(p) {
+  TERN_CHECK(p >= 0 && p <= 1, "nn::FeatureDropout: p must be in [0, 1], got ", p);
+}
+
+Tensor FeatureDropout::forward(const Tensor& input) const {
+  return hooked(input, [&](const Tensor& x) {
+    return is_training() ? feature_dropout(x, {.p = p_, .generator = &generator()}) : x;
+  });
+}
+
+AlphaDropout::AlphaDropout(const Scope& s, double p) : Module(s), p_(p) {
+  TERN_CHECK(p >= 0 && p <= 1, "nn::AlphaDropout: p must be in [0, 1], got ", p);
+}
+
+Tensor AlphaDropout::forward(const Tensor& input) const {
+  return hooked(input, [&](const Tensor& x) {
+    return is_training() ? alpha_dropout(x, {.p = p_, .generator = &generator()}) : x;
+  });
+}
+
 DropPath::DropPath(const Scope& s, double p) : Module(s), p_(p) {
   TERN_CHECK(p >= 0 && p <= 1, "nn::DropPath: p must be in [0, 1], got ", p);
 }
