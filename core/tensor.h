@@ -27,6 +27,7 @@
 namespace tern {
 
 class TensorIndex;
+enum class ScatterReduction : uint8_t;
 
 namespace detail {
 class Node;
@@ -164,7 +165,10 @@ class Tensor {
   Tensor& neg_();
   Tensor& abs_();
   Tensor& exp_();
+  Tensor& expm1_();
   Tensor& log_();
+  Tensor& log1p_();
+  Tensor& erf_();
   Tensor& sqrt_();
   Tensor& rsqrt_();
   Tensor& square_();
@@ -181,11 +185,13 @@ class Tensor {
   Tensor& relu_();
   Tensor& leaky_relu_(double slope = 0.01);
   Tensor& clamp_(double low, double high);
+  Tensor& clamp_(const Tensor& low, const Tensor& high);
   Tensor& nan_to_num_(double nan = 0, std::optional<double> posinf = {}, std::optional<double> neginf = {});
   Tensor& pow_(double exponent);
   Tensor& pow_(const Tensor& exponent);
   Tensor& remainder_(const Tensor& other);
   Tensor& fmod_(const Tensor& other);
+  Tensor& floor_divide_(const Tensor& other);
   Tensor& lerp_(const Tensor& end, double weight);
   Tensor& lerp_(const Tensor& end, const Tensor& weight);
   Tensor& addcmul_(const Tensor& a, const Tensor& b, double value = 1);
@@ -206,6 +212,10 @@ class Tensor {
   Tensor& scatter_(int dim, const Tensor& index, const Tensor& source);
   Tensor& scatter_(int dim, const Tensor& index, double value);
   Tensor& scatter_add_(int dim, const Tensor& index, const Tensor& source);
+  Tensor& scatter_reduce_(int dim, const Tensor& index, const Tensor& source, ScatterReduction reduction,
+                          bool include_self = true);
+  Tensor& put_(const Tensor& index, const Tensor& source, bool accumulate = false);
+  Tensor& masked_scatter_(const Tensor& mask, const Tensor& source);
   uint32_t version() const;
   void bump_version() const;
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tern/core/ops/in_place.h"
+#include "tern/core/ops/indexing.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/rearrange.h"
 #include "tern/core/ops/sort.h"
@@ -15,6 +16,9 @@ using detail::replace_contents;
 Tensor& Tensor::neg_() { return in_place("neg_", *this, kernels::Neg{}); }
 Tensor& Tensor::abs_() { return in_place("abs_", *this, kernels::Abs{}); }
 Tensor& Tensor::exp_() { return in_place("exp_", *this, kernels::Exp{}); }
+Tensor& Tensor::expm1_() { return in_place("expm1_", *this, kernels::Expm1{}); }
+Tensor& Tensor::log1p_() { return in_place("log1p_", *this, kernels::Log1p{}); }
+Tensor& Tensor::erf_() { return in_place("erf_", *this, kernels::Erf{}); }
 Tensor& Tensor::log_() { return in_place("log_", *this, kernels::Log{}); }
 Tensor& Tensor::sqrt_() { return in_place("sqrt_", *this, kernels::Sqrt{}); }
 Tensor& Tensor::rsqrt_() { return in_place("rsqrt_", *this, kernels::Rsqrt{}); }
@@ -57,6 +61,25 @@ Tensor& Tensor::addcmul_(const Tensor& a, const Tensor& b, double value) {
 }
 Tensor& Tensor::addcdiv_(const Tensor& a, const Tensor& b, double value) {
   return replace_contents("addcdiv_", *this, {a, b}, [&](const Tensor& x) { return addcdiv(x, a, b, value); });
+}
+Tensor& Tensor::clamp_(const Tensor& low, const Tensor& high) {
+  return replace_contents("clamp_", *this, {low, high}, [&](const Tensor& x) { return clamp(x, low, high); });
+}
+Tensor& Tensor::floor_divide_(const Tensor& other) {
+  return replace_contents("floor_divide_", *this, {other}, [&](const Tensor& x) { return floor_divide(x, other); });
+}
+Tensor& Tensor::scatter_reduce_(int dim, const Tensor& index, const Tensor& source, ScatterReduction reduction,
+                                bool include_self) {
+  return replace_contents("scatter_reduce_", *this, {source}, [&](const Tensor& x) {
+    return scatter_reduce(x, dim, index, source, reduction, include_self);
+  });
+}
+Tensor& Tensor::put_(const Tensor& index, const Tensor& source, bool accumulate) {
+  return replace_contents("put_", *this, {source}, [&](const Tensor& x) { return put(x, index, source, accumulate); });
+}
+Tensor& Tensor::masked_scatter_(const Tensor& mask, const Tensor& source) {
+  return replace_contents("masked_scatter_", *this, {source},
+                          [&](const Tensor& x) { return masked_scatter(x, mask, source); });
 }
 Tensor& Tensor::tril_(int64_t diagonal) {
   return replace_contents("tril_", *this, {}, [&](const Tensor& x) { return tril(x, diagonal); });

@@ -18,6 +18,11 @@ std::vector<Form> forms() {
       {"abs_", [](Tensor& x, const Tensor&) -> Tensor& { return x.abs_(); }, [](auto& x, auto&) { return abs(x); }},
       {"exp_", [](Tensor& x, const Tensor&) -> Tensor& { return x.exp_(); }, [](auto& x, auto&) { return exp(x); }},
       {"log_", [](Tensor& x, const Tensor&) -> Tensor& { return x.log_(); }, [](auto& x, auto&) { return log(x); }},
+      {"expm1_", [](Tensor& x, const Tensor&) -> Tensor& { return x.expm1_(); },
+       [](auto& x, auto&) { return expm1(x); }},
+      {"log1p_", [](Tensor& x, const Tensor&) -> Tensor& { return x.log1p_(); },
+       [](auto& x, auto&) { return log1p(x); }},
+      {"erf_", [](Tensor& x, const Tensor&) -> Tensor& { return x.erf_(); }, [](auto& x, auto&) { return erf(x); }},
       {"sqrt_", [](Tensor& x, const Tensor&) -> Tensor& { return x.sqrt_(); }, [](auto& x, auto&) { return sqrt(x); }},
       {"rsqrt_", [](Tensor& x, const Tensor&) -> Tensor& { return x.rsqrt_(); },
        [](auto& x, auto&) { return rsqrt(x); }},
@@ -43,6 +48,29 @@ std::vector<Form> forms() {
        [](auto& x, auto&) { return leaky_relu(x, 0.3); }},
       {"clamp_", [](Tensor& x, const Tensor&) -> Tensor& { return x.clamp_(0.5, 1.5); },
        [](auto& x, auto&) { return clamp(x, 0.5, 1.5); }},
+      {"clamp_ between tensors", [](Tensor& x, const Tensor& y) -> Tensor& { return x.clamp_(y, {}); },
+       [](auto& x, auto& y) { return clamp(x, y, {}); }},
+      {"floor_divide_", [](Tensor& x, const Tensor& y) -> Tensor& { return x.floor_divide_(y); },
+       [](auto& x, auto& y) { return floor_divide(x, y); }},
+      {"scatter_reduce_",
+       [](Tensor& x, const Tensor& y) -> Tensor& {
+         return x.scatter_reduce_(0, zeros(x.shape(), {.dtype = int64}), y.expand(x.shape()), ScatterReduction::kMax,
+                                  false);
+       },
+       [](auto& x, auto& y) {
+         return scatter_reduce(x, 0, zeros(x.shape(), {.dtype = int64}), y.expand(x.shape()), ScatterReduction::kMax,
+                               false);
+       }},
+      {"put_",
+       [](Tensor& x, const Tensor& y) -> Tensor& {
+         return x.put_(arange(0, static_cast<double>(std::min(x.numel(), y.numel()))), y.slice(0, 0, x.numel()), true);
+       },
+       [](auto& x, auto& y) {
+         return put(x, arange(0, static_cast<double>(std::min(x.numel(), y.numel()))), y.slice(0, 0, x.numel()), true);
+       }},
+      {"masked_scatter_",
+       [](Tensor& x, const Tensor& y) -> Tensor& { return x.masked_scatter_(x.detach() > 0.5, y.expand(x.shape())); },
+       [](auto& x, auto& y) { return masked_scatter(x, x.detach() > 0.5, y.expand(x.shape())); }},
       {"nan_to_num_", [](Tensor& x, const Tensor&) -> Tensor& { return x.nan_to_num_(3); },
        [](auto& x, auto&) { return nan_to_num(x, 3); }},
       {"sub_ number", [](Tensor& x, const Tensor&) -> Tensor& { return x.sub_(2); },
