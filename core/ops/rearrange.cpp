@@ -310,6 +310,8 @@ Tensor repeat_interleave(const Tensor& x, int64_t repeats, int dim) {
   return own(x, x.unsqueeze(d + 1).expand(x.shape().inserted(d + 1, repeats)).reshape(x.shape().with(d, total)));
 }
 
+Tensor repeat_interleave(const Tensor& x, const Tensor& repeats) { return repeat_by(x.flatten(), repeats, 0); }
+
 Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, int dim) { return repeat_by(x, repeats, dim); }
 
 Tensor pad(const Tensor& x, const std::vector<int64_t>& padding, PadMode mode, double value) {

@@ -23,10 +23,11 @@ Tensor repeat(const Tensor& x, const std::vector<int64_t>& repeats);
 /// As repeat, where missing leading repeats are 1.
 Tensor tile(const Tensor& x, const std::vector<int64_t>& repeats);
 /// Repeats each element, next to itself; without a dimension, of the flattened tensor. `repeats` is a number, or an
-/// integer tensor of one number for each element along dim (or of one element): then the result's size depends on
-/// values, for which the host waits.
+/// integer tensor of one number for each element along dim or of x (or of one element): then the result's size depends
+/// on values, for which the host waits.
 Tensor repeat_interleave(const Tensor& x, int64_t repeats);
 Tensor repeat_interleave(const Tensor& x, int64_t repeats, int dim);
+Tensor repeat_interleave(const Tensor& x, const Tensor& repeats);
 Tensor repeat_interleave(const Tensor& x, const Tensor& repeats, int dim);
 
 /// What pad puts outside of x: a value; what lies on the other side of the edge (which is not repeated); the edge; or

@@ -282,6 +282,18 @@ TEST(Views, SliceClampsLikePython) {
   expect_error([&] { zeros({})[0]; }, {"dimension 0"});
 }
 
+TEST(Views, RepeatInterleaveOfTheFlattenedTensor) {
+  Generator generator = fresh_generator(1);
+  const Tensor x = randn({4, 3}, generator).t(), repeats = randint(0, 4, {12}, generator);
+  const auto values = x.to_vector<double>();
+  const auto times = repeats.to_vector<int64_t>();
+  std::vector<double> expected;
+  for (size_t i = 0; i < values.size(); ++i) expected.insert(expected.end(), static_cast<size_t>(times[i]), values[i]);
+  EXPECT_EQ(repeat_interleave(x, repeats).to_vector<double>(), expected);
+  EXPECT_EQ(repeat_interleave(x, full({1}, 2, {.dtype = int64})).shape(), Shape({24}));
+  EXPECT_EQ(repeat_interleave(zeros({2, 0}), zeros({0}, {.dtype = int64})).shape(), Shape({0}));
+}
+
 TEST(Views, OthersAndErrors) {
   const Tensor x = arange(0, 12, 1).reshape({3, 4});
   expect_error([&] { x.chunk(0, 1); }, {"chunk", "positive"});
@@ -302,6 +314,7 @@ TEST(Views, OthersAndErrors) {
   expect_error([&] { repeat(x, {2}); }, {"repeat", "fewer"});
   expect_error([&] { repeat_interleave(x, from_vector<int64_t>({1, -1, 0}, {3}), 0); }, {"negative", "-1"});
   expect_error([&] { repeat_interleave(x, from_vector<int64_t>({1, 1}, {2}), 0); }, {"2 repeats for 3"});
+  expect_error([&] { repeat_interleave(x, from_vector<int64_t>({1, 1, 1}, {3})); }, {"3 repeats for 12"});
   expect_error([&] { tril(zeros({3})); }, {"tril", "matrices"});
   expect_error([&] { meshgrid({x}); }, {"vectors"});
   EXPECT_EQ(zeros({2, 6}).unflatten(-1, {2, -1}).shape(), Shape({2, 2, 3}));
