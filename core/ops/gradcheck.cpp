@@ -78,7 +78,8 @@ void gradcheck(const std::function<Tensor(const std::vector<Tensor>&)>& fn, cons
                "gradcheck: input ", i, " is ", inputs[i].describe(), ", expected contiguous float64 on the CPU");
     checked.push_back(i);
   }
-  TERN_CHECK(!checked.empty(), "gradcheck: no input requires a gradient");
+  TERN_CHECK(!checked.empty(),
+             "gradcheck: no input requires a gradient; call set_requires_grad(true) on those to check");
 
   Generator generator(options.seed + 1);
   const Tensor weights = rand(fn(inputs).shape(), generator, {.dtype = DType::kFloat64}) + 0.5;

@@ -242,6 +242,8 @@ TEST(InPlace, IsDifferentiable) {
         return u.mul_(z);
       },
       {x, w}, {.second = true});
+  expect_error([] { gradcheck([](const std::vector<Tensor>& in) { return in[0]; }, {ones({2}, {.dtype = float64})}); },
+               {"gradcheck", "set_requires_grad(true)"});
 }
 
 TEST(InPlace, ConstantsReplaceHistory) {
