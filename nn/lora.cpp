@@ -41,8 +41,8 @@ LoRA::LoRA(const Scope& s, const Linear& linear, const LoRAOptions& options)
       b_(this, "B", {linear.weight().shape()[0], options.rank}) {}
 
 Tensor LoRA::forward(const Linear& linear, const Tensor& x, Activation activation) const {
-  if (is_merged()) return tern::linear(x, linear.weight(), linear.bias_or_none(), activation);
-  const Tensor base = tern::linear(x, linear.weight(), linear.bias_or_none());
+  if (is_merged()) return tern::linear(x, linear.weight(), linear.bias(), activation);
+  const Tensor base = tern::linear(x, linear.weight(), linear.bias());
   const bool drops = is_training() && dropout_ > 0;
   const Tensor given = drops ? dropout(x, {.p = dropout_, .generator = &generator()}) : x;
   return activated(base + tern::linear(tern::linear(given, a_), b_) * scale_, activation);

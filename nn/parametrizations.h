@@ -14,7 +14,7 @@ class WeightAdapter : public LinearAdapter {
   /// The weight in use, made of the layer's own.
   virtual Tensor weight(const Linear& linear) const = 0;
   Tensor forward(const Linear& linear, const Tensor& x, Activation activation) const override {
-    return tern::linear(x, weight(linear), linear.bias_or_none(), activation);
+    return tern::linear(x, weight(linear), linear.bias(), activation);
   }
 };
 

@@ -107,6 +107,8 @@ class PReLU final : public Module {
     return hooked(x, [&](const Tensor& input) { return prelu(input, weight_); });
   }
 
+  const Parameter& weight() const { return weight_; }
+
  private:
   Parameter weight_;
 };

@@ -14,6 +14,10 @@ class Bilinear final : public Module {
 
   Tensor forward(const Tensor& x1, const Tensor& x2) const;
 
+  const Parameter& weight() const { return weight_; }
+  /// Undefined without bias.
+  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
+
  private:
   int64_t in1_, in2_, out_;
   Parameter weight_;

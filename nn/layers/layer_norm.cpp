@@ -27,7 +27,7 @@ Tensor LayerNorm::forward(const Tensor& input, const Tensor& residual, const Dro
   const ProfileRange range(name());
   return hooked(input, [&](const Tensor& x) {
     check_width(x);
-    return dropout_residual_layer_norm(x, residual, weight_or_none(), bias_or_none(), eps_, dropout);
+    return dropout_residual_layer_norm(x, residual, weight(), bias(), eps_, dropout);
   });
 }
 
@@ -40,12 +40,12 @@ SumAndNorm LayerNorm::end(RowChain& chain, const Tensor& residual, const Dropout
     check_width(rows);
     SumAndNorm both;
     const Tensor norm = hooked(rows, [&](const Tensor& x) {
-      both = dropout_residual_sum_layer_norm(x, residual, weight_or_none(), bias_or_none(), eps_, dropout);
+      both = dropout_residual_sum_layer_norm(x, residual, weight(), bias(), eps_, dropout);
       return both.norm;
     });
     return {both.sum, norm};
   }
-  return chain.add_norm({residual, weight_or_none(), bias_or_none(), eps_, dropout, gives_sum});
+  return chain.add_norm({residual, weight(), bias(), eps_, dropout, gives_sum});
 }
 
 }  // namespace tern::nn

@@ -23,15 +23,12 @@ class LayerNorm final : public Module {
   /// wanted.
   SumAndNorm end(RowChain& chain, const Tensor& residual, const DropoutOptions& dropout, bool gives_sum) const;
 
-  /// [width]; none without `affine`.
-  const std::optional<Parameter>& weight() const { return weight_; }
-  const std::optional<Parameter>& bias() const { return bias_; }
+  /// Undefined without `affine`.
+  Tensor weight() const { return weight_ ? weight_->tensor() : Tensor(); }
+  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
 
  private:
   void check_width(const Tensor& x) const;
-  // What ops take.
-  Tensor weight_or_none() const { return weight_ ? weight_->tensor() : Tensor(); }
-  Tensor bias_or_none() const { return bias_ ? bias_->tensor() : Tensor(); }
 
   int64_t width_;
   double eps_;

@@ -41,7 +41,7 @@ Tensor Linear::forward(const Tensor& input, Activation activation) const {
   const ProfileRange range(name());
   return hooked(input, [&](const Tensor& x) {
     if (adapter_) return adapter_->forward(*this, x, activation);
-    return linear(x, weight_, bias_or_none(), activation);
+    return linear(x, weight_, bias(), activation);
   });
 }
 
@@ -49,11 +49,11 @@ void Linear::append_to(RowChain& chain, Activation activation) const {
   // With gradients each layer has a range of the profile.
   if (adapter_ || has_hooks() || grad_enabled())
     return chain.apply([&](const Tensor& x) { return forward(x, activation); });
-  chain.linear(weight_, bias_or_none(), activation);
+  chain.linear(weight_, bias(), activation);
 }
 
 std::pair<Tensor, Tensor> Linear::forward_parts(const Tensor& first, const Tensor& second, int64_t cut) const {
-  if (!adapter_ && !has_hooks()) return linear_pair(first, second, weight_, bias_or_none(), cut);
+  if (!adapter_ && !has_hooks()) return linear_pair(first, second, weight_, bias(), cut);
   return {forward(first).slice(-1, 0, cut), forward(second).slice(-1, cut, weight_.tensor().size(0))};
 }
 

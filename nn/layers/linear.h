@@ -58,9 +58,8 @@ class Linear final : public Module {
   void remove_adapter() { adapter_.reset(); }
 
   const Parameter& weight() const { return weight_; }
-  const std::optional<Parameter>& bias() const { return bias_; }
-  /// The bias, or an undefined tensor: what ops take.
-  Tensor bias_or_none() const { return bias_ ? bias_->tensor() : Tensor(); }
+  /// Undefined without bias.
+  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
 
  private:
   Parameter weight_;

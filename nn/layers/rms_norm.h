@@ -18,8 +18,8 @@ class RMSNorm final : public Module {
 
   Tensor forward(const Tensor& x) const;
 
-  /// [width]; none without `affine`.
-  const std::optional<Parameter>& weight() const { return weight_; }
+  /// Undefined without `affine`.
+  Tensor weight() const { return weight_ ? weight_->tensor() : Tensor(); }
 
  private:
   int64_t width_;

@@ -27,7 +27,7 @@ class Net final : public nn::Module {
     return mask.defined() ? y + mask * spare_->forward(x) : y;
   }
   Tensor first_weight() const { return first_.weight(); }
-  Tensor last_bias() const { return *second_.bias(); }
+  Tensor last_bias() const { return second_.bias(); }
 
  private:
   nn::Linear first_;

@@ -84,7 +84,7 @@ class LowRank final : public nn::LinearAdapter {
         b_(this, "b", {linear.weight().shape()[0], rank}, nn::init::normal(0, 0.2)) {}
 
   Tensor forward(const nn::Linear& linear, const Tensor& x, Activation activation) const override {
-    const Tensor base = tern::linear(x, linear.weight(), linear.bias_or_none());
+    const Tensor base = tern::linear(x, linear.weight(), linear.bias());
     const Tensor sum = base + tern::linear(tern::linear(x, a_), b_) * scale_;
     return activation == Activation::kGelu ? gelu(sum) : activation == Activation::kRelu ? relu(sum) : sum;
   }

@@ -146,7 +146,7 @@ TEST(Init, LayerDefaults) {
   const nn::Scope s({.generator = fresh_generator()});
   const nn::Linear linear(s, 400, 300);
   expect_uniform(linear.weight().tensor().to_vector<double>(), -0.05, 0.05);
-  const Moments bias(linear.bias()->tensor().to_vector<double>());
+  const Moments bias(linear.bias().to_vector<double>());
   EXPECT_LE(std::max(-bias.low, bias.high), 0.05);
   EXPECT_GT(std::max(-bias.low, bias.high), 0.045);
   const nn::Embedding embedding(s, 300, 400, {.padding_index = 3});

@@ -15,9 +15,9 @@ nn::Scope scope(uint64_t salt = 1, DType dtype = float32) {
 TEST(Linear, AgainstItsFormula) {
   for (const bool bias : {true, false}) {
     const nn::Linear layer(scope(), 7, 5, {.bias = bias});
-    EXPECT_EQ(layer.bias().has_value(), bias);
+    EXPECT_EQ(layer.bias().defined(), bias);
     const Tensor x = fresh_normal({3, 2, 7}, 2);
-    const Rounded y = linear(Rounded(x), layer.weight().tensor(), bias ? layer.bias()->tensor() : Tensor());
+    const Rounded y = linear(Rounded(x), layer.weight().tensor(), layer.bias());
     expect_within(layer.forward(x), y);
     expect_within(layer.forward(x, Activation::kRelu), relu(y));
   }
@@ -76,6 +76,7 @@ TEST(RMSNorm, AgainstItsFormulaAndErrors) {
   const Tensor weight = fresh_normal({5}, 3, float64), x = fresh_normal({3, 5}, 5, float64);
   EXPECT_EQ(norm.state_dict()[0].tensor.to_vector<double>(), std::vector<double>(5, 1));
   norm.load_state_dict({{"weight", weight}});
+  EXPECT_TRUE(same(norm.weight(), norm.state_dict()[0].tensor));
   const auto w = weight.to_vector<double>(), v = x.to_vector<double>(), y = norm.forward(x).to_vector<double>();
   for (size_t r = 0; r < 3; ++r) {
     double squares = 0;
@@ -84,9 +85,8 @@ TEST(RMSNorm, AgainstItsFormulaAndErrors) {
   }
   // Without eps: that of the type which computes.
   const nn::RMSNorm plain(scope(), 4, {.affine = false});
-  EXPECT_FALSE(plain.weight().has_value());
-  EXPECT_TRUE(same(norm.weight()->tensor(), norm.parameters()[0].tensor));
   EXPECT_TRUE(plain.parameters().empty());
+  EXPECT_FALSE(plain.weight().defined());
   for (const auto& [dtype, eps] : {std::pair{float32, 0x1p-23}, {bfloat16, 0x1p-23}, {float64, 0x1p-52}}) {
     const Tensor small = full({1, 4}, 0x1p-12, {.dtype = dtype});
     EXPECT_NEAR(plain.forward(small).to_vector<double>()[0], 0x1p-12 / std::sqrt(0x1p-24 + eps), 0.01) << dtype;
@@ -100,12 +100,11 @@ TEST(RMSNorm, AgainstItsFormulaAndErrors) {
 
 TEST(LayerNorm, OptionsAndErrors) {
   const nn::LayerNorm plain(scope(), 4, {.affine = false});
-  EXPECT_FALSE(plain.weight().has_value());
-  EXPECT_FALSE(plain.bias().has_value());
   const nn::LayerNorm norm(scope(), 4);
-  EXPECT_TRUE(same(norm.weight()->tensor(), norm.parameters()[0].tensor));
-  EXPECT_TRUE(same(norm.bias()->tensor(), norm.parameters()[1].tensor));
+  EXPECT_TRUE(same(norm.weight(), norm.parameters()[0].tensor));
+  EXPECT_TRUE(same(norm.bias(), norm.parameters()[1].tensor));
   EXPECT_TRUE(plain.parameters().empty());
+  EXPECT_FALSE(plain.weight().defined() || plain.bias().defined());
   EXPECT_EQ(plain.forward(fresh_normal({2, 4}, 1)).to_vector<float>(),
             nn::LayerNorm(scope(), 4).forward(fresh_normal({2, 4}, 1)).to_vector<float>());  // times 1, plus 0
   expect_error([&] { plain.forward(ones({2, 3})); }, {"[2, 3]"});
@@ -206,8 +205,8 @@ TEST(Shapes, IdentityFlattenUnflatten) {
 TEST(Bilinear, AgainstItsFormula) {
   const nn::Bilinear layer(scope(1, float64), 3, 4, 5);
   const Tensor x1 = fresh_normal({2, 7, 3}, 1, float64), x2 = fresh_normal({2, 7, 4}, 2, float64);
-  const StateView state = layer.state_dict();
-  const auto w = state[0].tensor.to_vector<double>(), bias = state[1].tensor.to_vector<double>();
+  const auto w = layer.weight().tensor().to_vector<double>(), bias = layer.bias().to_vector<double>();
+  EXPECT_FALSE(nn::Bilinear(scope(), 2, 2, 2, false).bias().defined());
   const auto a = x1.to_vector<double>(), b = x2.to_vector<double>(), y = layer.forward(x1, x2).to_vector<double>();
   for (size_t r = 0; r < 14; ++r)
     for (size_t o = 0; o < 5; ++o) {

@@ -59,7 +59,7 @@ class Tied final : public nn::Module {
   nn::Linear head_;
 };
 
-Tensor linear_of(const nn::Linear& layer, const Tensor& x) { return linear(x, layer.weight(), layer.bias_or_none()); }
+Tensor linear_of(const nn::Linear& layer, const Tensor& x) { return linear(x, layer.weight(), layer.bias()); }
 
 /// Equal salts give equal numbers, different salts different ones; every run draws new numbers.
 nn::Scope scope(uint64_t salt = 1, DType dtype = float32) {

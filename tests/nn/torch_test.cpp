@@ -117,7 +117,7 @@ TEST(LoRA, AddsTrainsMergesAndSaves) {
   load_state(nn::lora_state(net), saved);
   const Tensor weight = net.body_.weight(), before = weight.detach().clone();
   const Tensor sum_of_both = before + matmul(saved[1].tensor, saved[0].tensor) * 3.0;
-  const Tensor hidden = gelu(linear(x, sum_of_both, net.body_.bias_or_none()));
+  const Tensor hidden = gelu(linear(x, sum_of_both, net.body_.bias()));
   const Tensor expected = net.head_.forward(hidden);
   expect_close(net.forward(x), expected);
   sum(net.forward(x)).backward();
@@ -206,7 +206,7 @@ TEST(Parametrizations, BackwardOfAnEarlierForwardReadsItsOwnVectors) {
   const Tensor earlier = layer.forward(x);
   const Tensor u = layer.buffers()[0].tensor.clone(), v = layer.buffers()[1].tensor.clone();
   const Tensor w = layer.weight().tensor().detach().clone().set_requires_grad(true);
-  const Tensor expected = linear(x, w / sum(u * matmul(w, v)), layer.bias_or_none());
+  const Tensor expected = linear(x, w / sum(u * matmul(w, v)), layer.bias());
   layer.forward(x);
   expect_close(earlier, expected);
   expect_close(grad({sum(earlier * earlier)}, {layer.weight()})[0], grad({sum(expected * expected)}, {w})[0]);
