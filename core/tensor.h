@@ -333,5 +333,7 @@ struct NamedTensor {
 using StateView = std::vector<NamedTensor>;
 /// The entry of that name, or an undefined tensor.
 Tensor find(const StateView& state, const std::string& name);
+/// The tensors without their names, for grad(loss, tensors_of(net.parameters())).
+std::vector<Tensor> tensors_of(const StateView& state);
 
 }  // namespace tern

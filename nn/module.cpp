@@ -131,13 +131,13 @@ void Module::check_new_name(const std::string& name) const {
 void Module::add_parameter(Parameter& parameter) {
   const std::string name = parameter.name().substr(name_.empty() ? 0 : name_.size() + 1);  // name() is the full name
   check_new_name(name);
-  members_.push_back({name, parameter.tensor(), true, true});
+  members_.push_back({name, parameter.tensor(), true, true, parameter.handle()});
 }
 
-void Module::add_buffer(const std::string& name, const Tensor& buffer, bool persistent) {
+void Module::add_buffer(const std::string& name, const std::shared_ptr<Tensor>& buffer, bool persistent) {
   check_new_name(name);
-  TERN_CHECK(buffer.defined(), "nn: buffer '", qualified_name(name), "' is an undefined tensor");
-  members_.push_back({name, buffer, false, persistent});
+  TERN_CHECK(buffer->defined(), "nn: buffer '", qualified_name(name), "' is an undefined tensor");
+  members_.push_back({name, *buffer, false, persistent, buffer});
 }
 
 std::vector<NamedTensor> Module::parameters() const {
@@ -208,15 +208,15 @@ void Module::zero_grad() {
 }
 
 Buffer::Buffer(Module* owner, const std::string& name, const Tensor& value, bool persistent)
-    : tensor_(value.defined() ? value.detach().to(owner->device()) : Tensor()) {
+    : tensor_(std::make_shared<Tensor>(value.defined() ? value.detach().to(owner->device()) : Tensor())) {
   owner->add_buffer(name, tensor_, persistent);
 }
 
 void Buffer::copy_(const Tensor& source) {
-  TERN_CHECK(source.shape() == tensor_.shape(), "nn::Buffer::copy_: expected ", tensor_.shape(), ", got ",
+  TERN_CHECK(source.shape() == tensor_->shape(), "nn::Buffer::copy_: expected ", tensor_->shape(), ", got ",
              source.shape());
   NoGrad off;
-  tensor_.copy_(source);
+  tensor_->copy_(source);
 }
 
 }  // namespace tern::nn

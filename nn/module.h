@@ -84,6 +84,7 @@ class Module : public ParameterOwner {
     Tensor tensor;
     bool is_parameter = false;
     bool persistent = true;
+    std::shared_ptr<Tensor> handle = {};  // what forward() reads: functional_call() replaces it for a time
   };
 
   /// Throws Error when the parent already has a member with this name.
@@ -161,8 +162,10 @@ class Module : public ParameterOwner {
 
   // ParameterOwner.
   void add_parameter(Parameter& parameter) override;
-  void add_buffer(const std::string& name, const Tensor& buffer) override { add_buffer(name, buffer, true); }
-  void add_buffer(const std::string& name, const Tensor& buffer, bool persistent);
+  void add_buffer(const std::string& name, const Tensor& buffer) override {
+    add_buffer(name, std::make_shared<Tensor>(buffer), true);
+  }
+  void add_buffer(const std::string& name, const std::shared_ptr<Tensor>& buffer, bool persistent);
   TensorOptions parameter_options() const override { return {options_.dtype, options_.device, false}; }
   Generator& parameter_generator() override { return options_.generator; }
   std::string qualified_name(const std::string& name) const override;
@@ -229,19 +232,19 @@ bool matches_pattern(const std::string& name, const std::string& pattern);
 StateView without_prefix(const StateView& state, const std::string& prefix);
 
 /// A registered tensor that is not trained (positions, running statistics), on its module's device. It is saved with
-/// the state unless not persistent. Assign values with copy_; the tensor cannot be replaced.
+/// the state unless not persistent. Assign values with copy_; only functional_call() replaces the tensor.
 class Buffer {
  public:
   Buffer(Module* owner, const std::string& name, const Tensor& value, bool persistent = true);
   Buffer(const Buffer&) = delete;
   Buffer& operator=(const Buffer&) = delete;
 
-  const Tensor& tensor() const { return tensor_; }
-  operator const Tensor&() const { return tensor_; }  // NOLINT(google-explicit-constructor): a buffer is a tensor
+  const Tensor& tensor() const { return *tensor_; }
+  operator const Tensor&() const { return *tensor_; }  // NOLINT(google-explicit-constructor): a buffer is a tensor
   void copy_(const Tensor& source);
 
  private:
-  Tensor tensor_;
+  std::shared_ptr<Tensor> tensor_;
 };
 
 struct SummaryOptions {

@@ -1,6 +1,7 @@
 #pragma once
 // Modules, layers and initialisers.
 
+#include "tern/nn/functional_call.h"
 #include "tern/nn/init.h"
 #include "tern/nn/key_value_cache.h"
 #include "tern/nn/layer_decay.h"

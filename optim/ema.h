@@ -10,6 +10,10 @@
 //     const optim::EMA::InPlace averaged = ema.in_place();  // the parameters hold the averages
 //     validate(net);
 //   }                                                       // and the weights again
+//
+// A teacher (of BYOL, or a target network) without a second module, for fp32 weights:
+//
+//   nn::functional_call(net, nn::without_prefix(ema.state_dict(), "average."), [&] { return net.forward(x); })
 
 #include <vector>
 

@@ -137,6 +137,9 @@ void Recomputation::run_again(const char* op) {
   values_.clear();
   const GradMode recorded(true);
   const Autocast on_cpu({DeviceType::kCPU, 0}, autocast_[0]), on_cuda({DeviceType::kCUDA, 0}, autocast_[1]);
+  ReplacedHandles::List handles = ReplacedHandles::before();
+  handles.insert(handles.end(), handles_.begin(), handles_.end());
+  const ReplacedHandles as_before(std::move(handles));
   const Scope scope(*this, true);
   try {
     fn_(inputs);

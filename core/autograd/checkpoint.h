@@ -15,11 +15,12 @@
 namespace tern {
 
 /// Runs fn(inputs) with the usual recording, so that everything fn uses gets its gradient; only the memory held between
-/// forward and backward differs. The second run draws the same random numbers and has the same autocast regions:
-/// gradients are bit-equal to those of a plain call. Calls nest. fn may return several tensors, take inputs without
-/// gradient and capture tensors and modules; references that it captures must stay valid, and their values unchanged,
-/// until backward. Throws Error in backward when the second run of fn differs from the first or when an input or a
-/// parameter that it used was changed in place since; also for a second derivative (create_graph).
+/// forward and backward differs. The second run draws the same random numbers, and has the same autocast regions and
+/// the same replaced parameters (nn::functional_call): gradients are bit-equal to those of a plain call. Calls nest. fn
+/// may return several tensors, take inputs without gradient and capture tensors and modules; references that it
+/// captures must stay valid, and their values unchanged, until backward. Throws Error in backward when the second run
+/// of fn differs from the first or when an input or a parameter that it used was changed in place since; also for a
+/// second derivative (create_graph).
 std::vector<Tensor> checkpoint_all(std::function<std::vector<Tensor>(const std::vector<Tensor>&)> fn,
                                    const std::vector<Tensor>& inputs);
 

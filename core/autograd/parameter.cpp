@@ -15,29 +15,29 @@ Parameter::Parameter(ParameterOwner* owner, const std::string& name, const Shape
   TERN_CHECK(is_floating(options.dtype), name_, ": parameters are floating tensors, not ", options.dtype);
   options.requires_grad = false;
   const AllocationTag tag("parameters", true);
-  tensor_ = zeros(shape, options);
+  tensor_ = std::make_shared<Tensor>(zeros(shape, options));
   if (initializer) {
     NoGrad off;
-    initializer(tensor_, owner->parameter_generator());
+    initializer(*tensor_, owner->parameter_generator());
   }
-  tensor_.set_requires_grad(true);
+  tensor_->set_requires_grad(true);
   owner->add_parameter(*this);
 }
 
 Parameter::Parameter(ParameterOwner* owner, const std::string& name, const Shared& shared)
-    : name_(owner->qualified_name(name)), tensor_(shared.source.tensor()), shared_(true) {
+    : name_(owner->qualified_name(name)), tensor_(std::make_shared<Tensor>(shared.source.tensor())), shared_(true) {
   owner->add_parameter(*this);
 }
 
 void Parameter::set_few_gradient_rows() {
-  TERN_CHECK(tensor_.dim() > 0, name_, ": a parameter without dimensions has no rows");
-  tensor_.impl()->meta().few_gradient_rows = true;
+  TERN_CHECK(tensor_->dim() > 0, name_, ": a parameter without dimensions has no rows");
+  tensor_->impl()->meta().few_gradient_rows = true;
 }
 
 void Parameter::copy_(const Tensor& source) {
   TERN_CHECK(source.shape() == shape(), name_, ": expected shape ", shape(), ", got ", source.shape());
   NoGrad off;
-  tensor_.copy_(source);
+  tensor_->copy_(source);
 }
 
 void load_state(const StateView& target, const StateView& source, const LoadOptions& options) {

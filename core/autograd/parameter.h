@@ -2,6 +2,7 @@
 // Parameter: a named leaf tensor that belongs to an owner (a Module); loading of a StateView.
 
 #include <functional>
+#include <memory>
 #include <string>
 
 #include "tern/core/tensor.h"
@@ -33,8 +34,8 @@ struct Shared {
 };
 inline Shared share(const Parameter& source) { return {source}; }
 
-/// A leaf tensor that requires a gradient. It is written through copy_ and never re-seated, so every handle on it stays
-/// true. Converts to const Tensor&.
+/// A leaf tensor that requires a gradient. It is written through copy_ and not re-seated, so every handle on it stays
+/// true; during nn::functional_call alone it is another tensor. Converts to const Tensor&.
 class Parameter {
  public:
   /// Zeros unless an initialiser is given; dtype, device and generator are the owner's.
@@ -45,10 +46,12 @@ class Parameter {
   Parameter& operator=(const Parameter&) = delete;
 
   const std::string& name() const { return name_; }
-  const Tensor& tensor() const { return tensor_; }
-  operator const Tensor&() const { return tensor_; }  // NOLINT(google-explicit-constructor): a parameter is a tensor
-  const Shape& shape() const { return tensor_.shape(); }
-  Tensor grad() const { return tensor_.grad(); }
+  const Tensor& tensor() const { return *tensor_; }
+  operator const Tensor&() const { return *tensor_; }  // NOLINT(google-explicit-constructor): a parameter is a tensor
+  /// What tensor() refers to: the owner may replace it for a time.
+  const std::shared_ptr<Tensor>& handle() const { return tensor_; }
+  const Shape& shape() const { return tensor_->shape(); }
+  Tensor grad() const { return tensor_->grad(); }
   bool is_shared() const { return shared_; }
   /// Says that the gradient of a step is zero in all but a few rows, as that of an embedding is. It holds for every
   /// handle on the tensor; data-parallel ranks on the CPU then exchange those rows alone. Wrong, it costs time and no
@@ -59,7 +62,7 @@ class Parameter {
 
  private:
   std::string name_;
-  Tensor tensor_;
+  std::shared_ptr<Tensor> tensor_;
   bool shared_ = false;
 };
 

@@ -5,6 +5,7 @@
 #include <memory>
 #include <vector>
 
+#include "tern/core/autograd/replaced_handles.h"
 #include "tern/core/autograd/saved.h"
 #include "tern/core/device/device.h"
 #include "tern/kernels/random.h"
@@ -55,6 +56,7 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   std::vector<Kept> inputs_;
   std::vector<bool> inputs_require_grad_;
   DType autocast_[2];  // indexed by DeviceType
+  ReplacedHandles::List handles_ = ReplacedHandles::now();
   std::vector<Place> places_;
   std::vector<kernels::RandomKey> draws_;
   std::vector<Leaf> leaves_;

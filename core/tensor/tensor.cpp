@@ -97,4 +97,11 @@ Tensor find(const StateView& state, const std::string& name) {
   return {};
 }
 
+std::vector<Tensor> tensors_of(const StateView& state) {
+  std::vector<Tensor> tensors;
+  tensors.reserve(state.size());
+  for (const NamedTensor& entry : state) tensors.push_back(entry.tensor);
+  return tensors;
+}
+
 }  // namespace tern
