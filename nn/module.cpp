@@ -17,6 +17,12 @@
 namespace tern::nn {
 namespace {
 
+/// An Error whose message names the module in which it was thrown.
+class ErrorInModule : public Error {
+ public:
+  using Error::Error;
+};
+
 using Visitor = std::function<void(const std::string& name, const Module::Member& member)>;
 
 void visit(const Module& module, const std::string& prefix, const Visitor& visitor) {
@@ -201,6 +207,12 @@ void Module::train(bool mode) {
 void Module::set_training(bool mode) {
   training_ = mode;
   for (Module* child : children_) child->set_training(mode);
+}
+
+/// Within a catch block. An Error that has a name already, and those derived from Error, pass unchanged.
+void Module::rethrow_with_name(const Error& error) const {
+  if (typeid(error) != typeid(Error)) throw;
+  throw ErrorInModule(error.what() + ("; in " + type_name()) + (name_.empty() ? "" : " '" + name_ + "'"));
 }
 
 void Module::zero_grad() {

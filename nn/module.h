@@ -175,14 +175,18 @@ class Module : public ParameterOwner {
   Scope sub(const std::string& name);
   /// For copy_from(): takes what a module of the same class keeps besides members, modes and hooks.
   virtual void copy_own_from(const Module&) {}
-  /// body(x) between the hooks: what a forward() with one result returns.
+  /// body(x) between the hooks: what a forward() with one result returns. An Error then ends with the module's name.
   template <class Body>
   Tensor hooked(const Tensor& x, const Body& body) const {
     std::optional<tern::detail::InModule> place;
     if (anomaly_mode() != Anomaly::kOff) place.emplace(name_);
-    if (!hooks_) return body(x);
-    const Tensor given = after_pre_hooks(x);
-    return after_hooks(given, body(given));
+    try {
+      if (!hooks_) return body(x);
+      const Tensor given = after_pre_hooks(x);
+      return after_hooks(given, body(given));
+    } catch (const Error& error) {
+      rethrow_with_name(error);
+    }
   }
 
  private:
@@ -200,6 +204,7 @@ class Module : public ParameterOwner {
   Tensor after_pre_hooks(const Tensor& x) const;
   Tensor after_hooks(const Tensor& x, const Tensor& y) const;
   void copy_modes_from(const Module& source);
+  [[noreturn]] void rethrow_with_name(const Error& error) const;
 
   mutable ScopeOptions options_;
   Module* parent_ = nullptr;

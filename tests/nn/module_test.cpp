@@ -356,6 +356,31 @@ TEST(Module, HooksRunInOrderAndCanBeRemoved) {
 }
 
 /// With hooks nothing changes but that they run: in every layer, alone and in a chain.
+TEST(Module, ErrorsNameTheModule) {
+  const nn::Scope s({.generator = fresh_generator(1)});
+  nn::Sequential net(s, nn::make<nn::Linear>(4, 3), nn::make<nn::Linear>(4, 2));
+  const Tensor x = fresh_normal({2, 4}, 1);
+  expect_error([&] { net.forward(x); }, {"linear: x is [2, 3]", "weight [2, 4]; in Linear '1'"});
+  nn::LayerNorm root(s, 3);
+  expect_error([&] { root.forward(x); }, {"nn::LayerNorm", "got [2, 4]; in LayerNorm"});
+  root.register_forward_pre_hook([](const nn::Module&, const Tensor&) -> Tensor { fail("stop"); });
+  expect_error([&] { root.forward(x); }, {"stop; in LayerNorm"});
+  // The innermost one alone; other types pass unchanged.
+  try {
+    net.forward(x);
+  } catch (const Error& error) {
+    EXPECT_EQ(std::string(error.what()).find("Sequential"), std::string::npos) << error.what();
+  }
+  nn::Linear full(s, 4, 4);
+  full.register_forward_pre_hook([](const nn::Module&, const Tensor&) -> Tensor { throw OutOfMemoryError("full"); });
+  try {
+    full.forward(x);
+    ADD_FAILURE() << "no error";
+  } catch (const OutOfMemoryError& error) {
+    EXPECT_STREQ(error.what(), "full");
+  }
+}
+
 TEST(Module, HooksOfEveryLayer) {
   const Tensor x = fresh_normal({1, 6, 4}, 1);
   const nn::Scope s = scope();
