@@ -122,8 +122,8 @@ struct GaussianNllOptions {
   double eps = 1e-6;  // smallest variance; its gradient is as without it
   LossReduction reduction = LossReduction::kMean;
 };
-/// (log(variance) + (input - target)^2 / variance) / 2. The variance broadcasts; a negative one throws Error, for which
-/// the host waits for the device.
+/// (log(variance) + (input - target)^2 / variance) / 2. The variance broadcasts, or has one element for each row: the
+/// input's shape without the last dimension. A negative one throws Error, for which the host waits for the device.
 Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor& variance,
                          const GaussianNllOptions& options = {});
 

@@ -28,7 +28,8 @@ struct Pair {
 };
 Pair checked_pair(const char* op, const Tensor& x, const Tensor& target) {
   TERN_CHECK(is_floating(x.dtype()), op, ": expected a floating prediction, got ", x.describe());
-  TERN_CHECK(x.shape() == target.shape(), op, ": prediction is ", x.shape(), ", target ", target.shape());
+  TERN_CHECK(x.shape() == target.shape(), op, ": prediction is ", x.shape(), ", target ", target.shape(),
+             "; they must have one shape: reshape or expand one of them");
   detail::check_one_device(op, {&x, &target});
   Pair pair{x, is_floating(target.dtype()) ? target : target.to(x.dtype())};
   detail::autocast_inputs("loss", {&pair.x, &pair.target});
@@ -134,8 +135,9 @@ Tensor l1_loss(const Tensor& prediction, const Tensor& target, LossReduction red
 
 Tensor smooth_l1_loss(const Tensor& prediction, const Tensor& target, double beta, LossReduction reduction) {
   TERN_CHECK(beta >= 0, "smooth_l1_loss: beta must be >= 0, got ", beta);
-  if (beta == 0) return l1_loss(prediction, target, reduction);
-  return huber_loss(prediction, target, beta, reduction) / beta;
+  const auto [x, t] = checked_pair("smooth_l1_loss", prediction, target);
+  if (beta == 0) return reduce_losses(abs(x - t), reduction);
+  return reduce_losses(pointwise(kernels::Huber{beta}, x, t), reduction) / beta;
 }
 
 Tensor huber_loss(const Tensor& prediction, const Tensor& target, double delta, LossReduction reduction) {
@@ -161,6 +163,10 @@ Tensor gaussian_nll_loss(const Tensor& input, const Tensor& target, const Tensor
   const auto [x, t] = checked_pair("gaussian_nll_loss", input, target);
   Tensor v = variance;
   detail::autocast_inputs("loss", {&v});
+  // PyTorch's rule, also where [n] would broadcast to [n, n] as a row.
+  if (v.defined() && x.dim() > 0 && v.shape() == x.shape().without(-1)) v = v.unsqueeze(-1);
+  TERN_CHECK(v.defined() && broadcasts_to(v.shape(), x.shape()), "gaussian_nll_loss: the variance is ", v.describe(),
+             ", which does not broadcast to the prediction's ", x.shape());
   TERN_CHECK(!any(v.detach() < 0.0).item<bool>(), "gaussian_nll_loss: the variance has negative elements");
   v = v + (clamp(v.detach(), options.eps, INFINITY) - v.detach());
   Tensor losses = 0.5 * (log(v) + square(x - t) / v);

@@ -48,7 +48,7 @@ Tensor multinomial(const Tensor& weights, int64_t count, Generator& generator, b
   TERN_CHECK(count > 0, "multinomial: count must be above 0, got ", count);
   const Tensor w = weights.detach().to(float64);  // the cumulative sums of many small weights differ
   TERN_CHECK(all(logical_and(w >= 0.0, isfinite(w))).item<bool>(),
-             "multinomial: the weights must be finite and not negative");
+             "multinomial: the weights must be finite and not negative; of log-probabilities take exp()");
   const int64_t positive = w.numel() == 0 ? w.size(-1) : min(sum(w > 0.0, {-1})).item<int64_t>();
   TERN_CHECK(positive > 0, "multinomial: there is a row of weights whose sum is 0");
   TERN_CHECK(replacement || count <= positive, "multinomial: ", count, " different categories from a row with ",

@@ -269,6 +269,32 @@ TEST_F(FurtherOps, RandomTensorsLikeOthers) {
   fails("randn: expected a floating dtype, got int64", [&] { randn_like(arange(0, 3), generator); });
 }
 
+// [n] of an input [n, n] is one variance for each row, as in PyTorch, though it would broadcast as a row.
+TEST_F(FurtherOps, GaussianVarianceOfRows) {
+  for (const int64_t columns : {3, 2, 1}) {
+    const Tensor x = fresh_normal({3, columns}, 21, float64), t = fresh_normal({3, columns}, 22, float64);
+    const Tensor v = 0.5 + square(fresh_normal({3}, 23, float64));
+    const Tensor losses = gaussian_nll_loss(x, t, v, {.reduction = LossReduction::kNone});
+    const auto a = x.to_vector<double>(), b = t.to_vector<double>(), s = v.to_vector<double>();
+    const auto y = losses.to_vector<double>();
+    ASSERT_EQ(losses.shape(), x.shape());
+    for (size_t i = 0; i < y.size(); ++i) {
+      const double variance = s[i / static_cast<size_t>(columns)];
+      EXPECT_NEAR(y[i], 0.5 * (std::log(variance) + (a[i] - b[i]) * (a[i] - b[i]) / variance), 1e-12);
+    }
+  }
+}
+
+TEST_F(FurtherOps, ErrorsOfLosses) {
+  const Tensor x = zeros({3}), column = zeros({3, 1}), other = ones({2});
+  for (const double beta : {0.0, 1.0})
+    fails("smooth_l1_loss: prediction is [3], target [3, 1]; they must have one shape",
+          [&] { smooth_l1_loss(x, column, beta); });
+  fails("gaussian_nll_loss: the variance is float32 [2] on cpu", [&] { gaussian_nll_loss(x, x, other); });
+  fails("gaussian_nll_loss: the variance is an undefined tensor", [&] { gaussian_nll_loss(x, x, Tensor()); });
+  fails("of log-probabilities take exp()", [&] { multinomial(-ones({3}), 1, generator_); });
+}
+
 TEST_F(FurtherOps, Errors) {
   fails("mode: dimension 0", [] { mode(zeros({0, 3}), 0); });
   fails("n must not be negative", [] { diff(zeros({3}), -1); });
