@@ -325,7 +325,8 @@ void add_roots(Run& run, const std::vector<Tensor>& outputs, const std::vector<T
     const Tensor& output = outputs[i];
     TERN_CHECK(output.defined(), "backward: output ", i, " is undefined");
     TERN_CHECK(output.requires_grad(), "backward: output ", i, " (", output.describe(),
-               ") does not depend on any tensor that requires a gradient, or was computed under NoGrad");
+               ") does not depend on any tensor that requires a gradient, or was computed under NoGrad or by grad() "
+               "without create_graph");
     detail::check_input("backward", output);
     Tensor gradient = i < gradients.size() ? gradients[i] : Tensor();
     if (!gradient.defined()) {
