@@ -119,11 +119,9 @@ struct Backward {
       };
       if (dsum) {
         const T* other = dsum + r * cols + j;
-#pragma GCC ivdep
-        for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(gradient(i) + static_cast<F>(other[i]));
+        store_row<F>(out, n, [=](int64_t i) { return gradient(i) + static_cast<F>(other[i]); });
       } else {
-#pragma GCC ivdep
-        for (int64_t i = 0; i < n; ++i) out[i] = static_cast<T>(gradient(i));
+        store_row<F>(out, n, gradient);
       }
       if (!dx) continue;
       T* through = dx + r * cols + j;

@@ -81,20 +81,16 @@ void normalize_row(const T* z, int64_t cols, ComputeType<T> mean, ComputeType<T>
   for (int64_t j = 0; j < cols; j += kTile) {
     const int64_t n = std::min(kTile, cols - j);
     const T* from = z + j;
-    T* to = y + j;
     const F* scale = gamma ? gamma.tile(j, gamma_buffer, n) : nullptr;
     const F* shift = beta ? beta.tile(j, beta_buffer, n) : nullptr;
-    if (scale && shift) {
-#pragma GCC ivdep
-      for (int64_t i = 0; i < n; ++i)
-        to[i] = static_cast<T>((static_cast<F>(from[i]) - mean) * rstd * scale[i] + shift[i]);
-    } else {
-#pragma GCC ivdep
-      for (int64_t i = 0; i < n; ++i) {
-        const F value = (static_cast<F>(from[i]) - mean) * rstd;
-        to[i] = static_cast<T>(scale ? value * scale[i] : shift ? value + shift[i] : value);
-      }
-    }
+    const auto centered = [=](int64_t i) { return (static_cast<F>(from[i]) - mean) * rstd; };
+    if (scale && shift)
+      store_row<F>(y + j, n, [=](int64_t i) { return centered(i) * scale[i] + shift[i]; });
+    else
+      store_row<F>(y + j, n, [=](int64_t i) {
+        const F value = centered(i);
+        return scale ? value * scale[i] : shift ? value + shift[i] : value;
+      });
   }
 }
 

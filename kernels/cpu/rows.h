@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "tern/kernels/cpu/halves.h"
 #include "tern/kernels/cpu/vector.h"
 #include "tern/kernels/types.h"
 
@@ -18,6 +19,9 @@ template <class F, class T>
 inline const F* widen(const T* __restrict row, F* __restrict buffer, int64_t n) {
   if constexpr (std::is_same_v<T, F>) {
     return row;
+  } else if constexpr (kIsHalf<T> && std::is_same_v<F, float>) {
+    widen_halves(row, buffer, n);
+    return buffer;
   } else {
     for (int64_t i = 0; i < n; ++i) buffer[i] = static_cast<F>(static_cast<ComputeType<T>>(row[i]));
     return buffer;
@@ -26,7 +30,24 @@ inline const F* widen(const T* __restrict row, F* __restrict buffer, int64_t n) 
 
 template <class F, class T>
 inline void narrow(const F* __restrict from, T* __restrict to, int64_t n) {
+  if constexpr (kIsHalf<T> && std::is_same_v<F, float>) return narrow_to_halves(from, to, n);
   for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(static_cast<ComputeType<T>>(from[i]));
+}
+
+/// y[i] = value(i) for n elements. value(i) may read element i of a row that y replaces.
+template <class F, class T, class Value>
+inline void store_row(T* y, int64_t n, const Value& value) {
+  if constexpr (kIsHalf<T>) {
+    alignas(64) F buffer[kTile];
+    for (int64_t j = 0; j < n; j += kTile) {
+      const int64_t count = std::min(kTile, n - j);
+      for (int64_t i = 0; i < count; ++i) buffer[i] = value(j + i);
+      narrow(buffer, y + j, count);
+    }
+  } else {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) y[i] = value(i);
+  }
 }
 
 /// sums[i] += x[i].

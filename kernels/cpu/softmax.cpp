@@ -16,9 +16,7 @@ void softmax_row(const T* x, int64_t cols, T* y) {
     if constexpr (kInPlace) powers = y;
     const RowExponentials<F> row = sum_exponentials<F, F>(widen(x, kept, cols), cols, powers);
     const F factor = F(1) / row.sum;
-#pragma GCC ivdep
-    for (int64_t i = 0; i < cols; ++i) y[i] = static_cast<T>(powers[i] * factor);
-    return;
+    return store_row<F>(y, cols, [=](int64_t i) { return powers[i] * factor; });
   }
   const RowExponentials<F> row = sum_exponentials<F, T>(x, cols, nullptr);
   const F factor = F(1) / row.sum;
@@ -26,9 +24,7 @@ void softmax_row(const T* x, int64_t cols, T* y) {
   for (int64_t j = 0; j < cols; j += kTile) {
     const int64_t n = std::min(kTile, cols - j);
     const F* from = widen(x + j, buffer, n);
-    T* to = y + j;
-#pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(math::exp(from[i] - row.largest) * factor);
+    store_row<F>(y + j, n, [=](int64_t i) { return math::exp(from[i] - row.largest) * factor; });
   }
 }
 
@@ -37,8 +33,7 @@ void log_softmax_row(const T* x, int64_t cols, T* y) {
   using F = ComputeType<T>;
   const auto write = [&](const auto* from, const RowExponentials<F>& row) {
     const F log_sum = math::log(row.sum);
-#pragma GCC ivdep
-    for (int64_t i = 0; i < cols; ++i) y[i] = static_cast<T>(static_cast<F>(from[i]) - row.largest - log_sum);
+    store_row<F>(y, cols, [=](int64_t i) { return static_cast<F>(from[i]) - row.largest - log_sum; });
   };
   F kept[std::is_same_v<T, F> ? 1 : kKeptRow];
   if (!std::is_same_v<T, F> && cols > kKeptRow) return write(x, sum_exponentials<F, T>(x, cols, nullptr));
@@ -113,14 +108,10 @@ void softmax_backward_row(bool log, const T* y, const T* dy, int64_t cols, T* dx
           n, [](auto a, auto b) { return a * b; }, gradient, widen(y + j, y_buffer, n));
   }
   const F total = sum.total();
-  if (log) {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < cols; ++i)
-      dx[i] = static_cast<T>(static_cast<F>(dy[i]) - math::exp(static_cast<F>(y[i])) * total);
-  } else {
-#pragma GCC ivdep
-    for (int64_t i = 0; i < cols; ++i) dx[i] = static_cast<T>(static_cast<F>(y[i]) * (static_cast<F>(dy[i]) - total));
-  }
+  if (log)
+    store_row<F>(dx, cols, [=](int64_t i) { return static_cast<F>(dy[i]) - math::exp(static_cast<F>(y[i])) * total; });
+  else
+    store_row<F>(dx, cols, [=](int64_t i) { return static_cast<F>(y[i]) * (static_cast<F>(dy[i]) - total); });
 }
 
 }  // namespace

@@ -2,10 +2,12 @@
 // Copies between strided memory of any dtype and tiles. Included only by kernels/cpu/*.cpp.
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstring>
 
 #include "tern/kernels/convert.h"
+#include "tern/kernels/cpu/halves.h"
 #include "tern/kernels/layout.h"
 
 namespace tern::kernels::TERN_CPU {
@@ -22,15 +24,36 @@ inline void copy_bytes(const void* from, void* to, int64_t bytes) {
   if (bytes > 0) std::memcpy(target, source, static_cast<size_t>(bytes));
 }
 
+/// An element as a number: the compiler makes no vectors of the structs with 16 bits.
+template <class T>
+using Word = std::conditional_t<kIsHalf<T>, uint16_t, Stored<T>>;
+template <class T>
+Word<T> word_of(Stored<T> value) {
+  return std::bit_cast<Word<T>>(value);
+}
+
+/// y[i] = x[i], converted, for n bools: a selection of constants becomes vectors, a conversion does not.
+template <class To>
+void convert_bools(const uint8_t* x, Stored<To>* y, int64_t n) {
+  const Word<To> no = word_of<To>(convert<bool, To>(0)), yes = word_of<To>(convert<bool, To>(1));
+  Word<To>* const words = reinterpret_cast<Word<To>*>(y);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) words[i] = x[i] != 0 ? yes : no;
+}
+
 /// y[i * y_stride] = x[i * x_stride], converted, for n elements.
 template <class From, class To>
 void convert_strided(const Stored<From>* x, int64_t x_stride, Stored<To>* y, int64_t y_stride, int64_t n) {
-  if (x_stride == 1 && y_stride == 1) {
+  const bool contiguous = x_stride == 1 && y_stride == 1;
+  if (x_stride == 0 && y_stride == 1) {
+    const Word<To> value = word_of<To>(convert<From, To>(x[0]));
+    std::fill_n(reinterpret_cast<Word<To>*>(y), n, value);
+  } else if (contiguous) {
+    if constexpr (std::is_same_v<From, bool>) return convert_bools<To>(x, y, n);
+    if constexpr (kIsHalf<From> && std::is_same_v<To, float>) return widen_halves(x, y, n);
+    if constexpr (kIsHalf<To> && std::is_same_v<From, float>) return narrow_to_halves(x, y, n);
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i] = convert<From, To>(x[i]);
-  } else if (x_stride == 0 && y_stride == 1) {
-    const Stored<To> value = convert<From, To>(x[0]);
-    for (int64_t i = 0; i < n; ++i) y[i] = value;
   } else {
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) y[i * y_stride] = convert<From, To>(x[i * x_stride]);

@@ -45,6 +45,30 @@ TEST_P(Copy, AnyStrides) {
           check_copy(shape, from, to, in, out, random);
 }
 
+/// Every bit pattern of the 16-bit formats to float, and floats near ties, at the ends of the range and NaN back, in
+/// lengths that leave remainders.
+TEST_P(Copy, HalvesAndFloats) {
+  for (DType dtype : {bfloat16, float16}) {
+    constexpr int64_t n = 65536 + 21;
+    Array halves(dtype, {n}), wide(float32, {n}), back(dtype, {n});
+    for (int64_t i = 0; i < n; ++i) halves.view().as<uint16_t>()[i] = static_cast<uint16_t>(i);
+    if (takes_case(n, random)) {
+      run_kernel([&](Call& on) { copy(on.stream(), on(halves), on(wide)); });
+      for (int64_t i = 0; i < n; ++i) ASSERT_TRUE(near(wide.at(i), halves.at(i), 0, 0)) << i << " " << wide.at(i);
+    }
+    for (int64_t i = 0; i < n; ++i) {
+      uint32_t bits = static_cast<uint32_t>(random());
+      if (i % 2 == 0) bits = (bits & 0xffff0000u) | 0x8000u;                                    // a tie of bfloat16
+      if (i % 3 == 0) bits = (bits & 0xc7ffe000u) | 0x38000000u | (i % 9 == 0 ? 0x1000u : 0u);  // in float16's range
+      wide.view().as<uint32_t>()[i] = bits;
+    }
+    if (!takes_case(n, random)) continue;
+    run_kernel([&](Call& on) { copy(on.stream(), on(wide), on(back)); });
+    for (int64_t i = 0; i < n; ++i)
+      ASSERT_TRUE(near(back.at(i), round_to(dtype, wide.at(i)), 0, 0)) << wide.at(i) << " gave " << back.at(i);
+  }
+}
+
 /// Transpositions for every element size and batches of matrices.
 TEST_P(Copy, Transposed) {
   for (DType dtype : {float64, float32, bfloat16, uint8, boolean})
