@@ -15,6 +15,9 @@ constexpr int kMaxInputs = 6;
 constexpr int kOutput = kMaxInputs;    // the output's place among the operands
 constexpr int64_t kStagedTile = 1024;  // elements; the staging buffers stay in the first-level cache
 constexpr int64_t kDirectTile = 8192;
+constexpr int64_t kNarrow = kStagedTile / 4;  // rows of fewer elements are computed several at a time
+constexpr int64_t kCrossedRows = 16;          // of a tile where an operand is transposed
+constexpr int64_t kCrossedColumns = kStagedTile / kCrossedRows;
 constexpr int64_t kBlock = 32768;  // elements per parallel block
 
 struct Operand {
@@ -23,6 +26,7 @@ struct Operand {
   bool direct = false;    // used in place, without a staging copy
   bool constant = false;  // one value: staged once per block
   bool repeated = false;  // all rows are the same: staged once per block, for tiles of several rows
+  bool spread = false;    // a row is one value: staged once per row, for tiles within a row
 };
 
 /// buffer[r * columns + c] = values[r].
@@ -32,7 +36,7 @@ void repeat_each(const F* __restrict values, int64_t rows, int64_t columns, F* _
   int64_t r = 0;
   // What a row writes beyond its end is replaced by the next ones.
   for (; (r * columns + columns + kWidth) <= rows * columns; ++r)
-    for (int64_t c = 0; c < columns; c += kWidth) store_vector(buffer + r * columns + c, Vector<F>{} + values[r]);
+    for (int64_t c = 0; c < columns; c += kWidth) std::fill_n(buffer + r * columns + c, kWidth, values[r]);
   for (; r < rows; ++r) std::fill_n(buffer + r * columns, columns, values[r]);
 }
 
@@ -47,13 +51,14 @@ class Driver {
     strides[0] = y.strides;
     for (int k = 0; k < kMaxInputs; ++k) strides[k + 1] = k < count && inputs[k] ? inputs[k].strides : zeros;
     layout_ = make_layout(y.dims, y.shape, strides);
+    for (int k = 0; k <= count; ++k) crossed_ |= layout_.inner() >= kNarrow && is_transposed(k);
     for (int k = 0; k < count; ++k) operands_[k] = describe(inputs[k].data, inputs[k].dtype, k + 1);
     operands_[kOutput] = describe(y.data, y.dtype, 0);
     choose_tiles();
   }
 
   void run() const {
-    const int64_t tiles = layout_.numel() / layout_.inner() / rows_ * chunks_ + leftover_tiles();
+    const int64_t rows = layout_.numel() / layout_.inner(), tiles = (rows + rows_ - 1) / rows_ * chunks_;
     const int64_t grain = std::max<int64_t>(1, kBlock / (rows_ * columns_));
     parallel_for(tiles, grain, [this](int64_t begin, int64_t end) { run_tiles(begin, end); });
   }
@@ -63,41 +68,44 @@ class Driver {
     Operand operand{data, dtype, false, true};
     const int64_t stride = layout_.inner_stride(k);
     const bool row_contiguous = stride == 1 || layout_.inner() == 1;
-    const bool wide = layout_.inner() >= kStagedTile / 4;  // then a tile is within one row
-    operand.direct = dtype == dtype_of<F>() && (is_linear(k) || (wide && row_contiguous));
+    const bool wide = layout_.inner() >= kNarrow && !crossed_;  // then a tile is within one row
+    operand.direct = dtype == dtype_of<F>() && !crossed_ && (is_linear(k) || (wide && row_contiguous));
     for (int d = 0; d < layout_.dims; ++d) operand.constant &= layout_.strides[k][d] == 0;
     if (operand.constant && layout_.numel() > 1) operand.direct = false;
-    operand.repeated = !operand.constant && !wide && layout_.dims > 1;
+    operand.repeated = !operand.constant && layout_.inner() < kNarrow && layout_.dims > 1;
     for (int d = 0; d + 1 < layout_.dims; ++d) operand.repeated &= layout_.strides[k][d] == 0;
+    operand.spread = !operand.constant && wide && stride == 0;
     return operand;
   }
 
-  /// A tile is rows_ whole rows (narrow rows) or columns_ elements of one row.
+  /// A tile is rows_ whole rows (narrow rows), columns_ elements of one row, or both (a transposed operand).
   void choose_tiles() {
-    bool all_direct = operands_[kOutput].direct;
-    for (int k = 0; k < count_; ++k) all_direct &= operands_[k].direct || !operands_[k].data;
-    const int64_t inner = layout_.inner();
-    if (inner < kStagedTile / 4) {
-      rows_ = std::max<int64_t>(1, kStagedTile / std::max<int64_t>(inner, 1));
-      columns_ = inner;
-    } else {
-      columns_ = std::min(inner, all_direct ? kDirectTile : kStagedTile);
-      chunks_ = (inner + columns_ - 1) / columns_;
+    bool all_direct = operands_[kOutput].direct, any_spread = false;
+    for (int k = 0; k < count_; ++k) {
+      all_direct &= operands_[k].direct || !operands_[k].data;
+      any_spread |= operands_[k].spread;
     }
+    const int64_t inner = layout_.inner();
+    columns_ = inner;
+    if (crossed_) {
+      rows_ = kCrossedRows;
+      columns_ = kCrossedColumns;
+    } else if (inner < kNarrow) {
+      rows_ = kStagedTile / inner;
+    } else {
+      columns_ = std::min(inner, any_spread ? kNarrow : all_direct ? kDirectTile : kStagedTile);
+    }
+    chunks_ = (inner + columns_ - 1) / columns_;
   }
-  int64_t leftover_tiles() const { return layout_.numel() / layout_.inner() % rows_ != 0 ? 1 : 0; }
 
   struct Tile {
     int64_t row, rows, column, columns;
     int64_t size() const { return rows * columns; }
   };
   Tile tile_at(int64_t index) const {
-    if (rows_ == 1) {
-      const int64_t column = index % chunks_ * columns_;
-      return {index / chunks_, 1, column, std::min(columns_, layout_.inner() - column)};
-    }
-    const int64_t row = index * rows_;
-    return {row, std::min(rows_, layout_.numel() / layout_.inner() - row), 0, columns_};
+    const int64_t row = index / chunks_ * rows_, column = index % chunks_ * columns_;
+    const int64_t rows = layout_.numel() / layout_.inner();
+    return {row, std::min(rows_, rows - row), column, std::min(columns_, layout_.inner() - column)};
   }
 
   void run_tiles(int64_t begin, int64_t end) const {
@@ -105,13 +113,14 @@ class Driver {
     const F* in[kMaxInputs] = {};
     for (int k = 0; k < count_; ++k) {
       const Operand& operand = operands_[k];
-      if (!operand.data || operand.direct || !(operand.constant || operand.repeated)) continue;
+      if (!operand.data || operand.direct) continue;
       in[k] = staging[k];
       if (operand.constant)
         load_tile(operand.dtype, operand.data, 0, 0, kStagedTile, staging[k]);
-      else
+      else if (operand.repeated)
         load(operand, k + 1, {0, rows_, 0, columns_}, staging[k]);
     }
+    int64_t spread_row = -1;  // the row of which the values are staged
     for (int64_t index = begin; index < end; ++index) {
       const Tile tile = tile_at(index);
       for (int k = 0; k < count_; ++k) {
@@ -119,9 +128,12 @@ class Driver {
         if (!operand.data) continue;
         if (operand.direct)
           in[k] = static_cast<const F*>(operand.data) + offset(k + 1, tile);
-        else if (!operand.constant && !operand.repeated)
-          in[k] = load(operand, k + 1, tile, staging[k]);
+        else if (operand.spread && tile.row != spread_row)
+          load(operand, k + 1, {tile.row, 1, 0, columns_}, staging[k]);
+        else if (!operand.spread && !operand.constant && !operand.repeated)
+          load(operand, k + 1, tile, staging[k]);
       }
+      spread_row = tile.row;
       if (operands_[kOutput].direct) {
         function_(op_, in, static_cast<F*>(y_) + offset(0, tile), tile.size());
       } else {
@@ -139,42 +151,55 @@ class Driver {
       if (layout_.shape[d] != 1 && layout_.strides[k][d] != expected) return false;
     return true;
   }
+  /// True when neighbours in memory are elements of different rows.
+  bool is_transposed(int k) const {
+    const int d = layout_.dims - 2;
+    return d >= 0 && layout_.shape[d] >= kCrossedRows && layout_.strides[k][d] == 1 &&
+           layout_.inner_stride(k) >= kCrossedRows;
+  }
   int64_t offset(int k, const Tile& tile) const {
     if (is_linear(k)) return tile.row * layout_.inner() + tile.column;
     return layout_.row_offset(k, tile.row) + tile.column * layout_.inner_stride(k);
   }
+  /// True when the tile's elements are equally far apart in memory.
+  bool is_one_run(int k, const Tile& tile) const {
+    return tile.rows == 1 || (tile.columns == layout_.inner() && is_linear(k));
+  }
 
-  const F* load(const Operand& operand, int k, const Tile& tile, F* buffer) const {
-    if (tile.rows == 1 || is_linear(k)) {
-      load_tile(operand.dtype, operand.data, offset(k, tile), layout_.inner_stride(k), tile.size(), buffer);
-      return buffer;
-    }
-    if (layout_.inner_stride(k) == 0 && layout_.dims == 2) {
+  void load(const Operand& operand, int k, const Tile& tile, F* buffer) const {
+    const int64_t step = layout_.inner_stride(k);
+    if (is_one_run(k, tile)) return load_tile(operand.dtype, operand.data, offset(k, tile), step, tile.size(), buffer);
+    const int64_t row_step = layout_.strides[k][layout_.dims - 2];
+    if (step == 0 && layout_.dims == 2) {
       alignas(64) F values[kStagedTile];
-      const int64_t stride = layout_.strides[k][0];
-      load_tile(operand.dtype, operand.data, tile.row * stride, stride, tile.rows, values);
-      repeat_each(values, tile.rows, tile.columns, buffer);
-      return buffer;
+      load_tile(operand.dtype, operand.data, tile.row * row_step, row_step, tile.rows, values);
+      return repeat_each(values, tile.rows, tile.columns, buffer);
     }
+    const int64_t size = layout_.shape[layout_.dims - 2];
+    const bool by_columns = is_transposed(k) && tile.row % size + tile.rows <= size;
     dispatch_any(operand.dtype, [&]<class T>() {
-      for (int64_t r = 0; r < tile.rows; ++r) {
-        const Stored<T>* row = static_cast<const Stored<T>*>(operand.data) + layout_.row_offset(k, tile.row + r);
-        convert_strided<T, F>(row, layout_.inner_stride(k), buffer + r * tile.columns, 1, tile.columns);
+      const Stored<T>* const from = static_cast<const Stored<T>*>(operand.data) + tile.column * step;
+      if (by_columns) {
+        const Stored<T>* const first = from + layout_.row_offset(k, tile.row);
+        for (int64_t c = 0; c < tile.columns; ++c)
+          convert_strided<T, F>(first + c * step, 1, buffer + c, tile.columns, tile.rows);
+        return;
       }
+      for (int64_t r = 0; r < tile.rows; ++r)
+        convert_strided<T, F>(from + layout_.row_offset(k, tile.row + r), step, buffer + r * tile.columns, 1,
+                              tile.columns);
     });
-    return buffer;
   }
 
   void store(const Tile& tile, const F* buffer) const {
     const DType dtype = operands_[kOutput].dtype;
-    if (tile.rows == 1 || is_linear(0)) {
-      return store_tile(dtype, y_, offset(0, tile), layout_.inner_stride(0), tile.size(), buffer);
-    }
+    const int64_t step = layout_.inner_stride(0);
+    if (is_one_run(0, tile)) return store_tile(dtype, y_, offset(0, tile), step, tile.size(), buffer);
     dispatch_any(dtype, [&]<class T>() {
-      for (int64_t r = 0; r < tile.rows; ++r) {
-        Stored<T>* row = static_cast<Stored<T>*>(y_) + layout_.row_offset(0, tile.row + r);
-        convert_strided<F, T>(buffer + r * tile.columns, 1, row, layout_.inner_stride(0), tile.columns);
-      }
+      Stored<T>* const to = static_cast<Stored<T>*>(y_) + tile.column * step;
+      for (int64_t r = 0; r < tile.rows; ++r)
+        convert_strided<F, T>(buffer + r * tile.columns, 1, to + layout_.row_offset(0, tile.row + r), step,
+                              tile.columns);
     });
   }
 
@@ -184,6 +209,7 @@ class Driver {
   void* y_;
   Operand operands_[kMaxInputs + 1];
   Layout<kMaxInputs + 1> layout_;
+  bool crossed_ = false;  // an operand is transposed: a tile is a part of several rows
   int64_t rows_ = 1, columns_ = 1, chunks_ = 1;
 };
 

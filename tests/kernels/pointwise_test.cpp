@@ -226,6 +226,48 @@ TEST_P(Pointwise, EveryPairOfDTypesAndOrders) {
           }
 }
 
+/// The last two dimensions of the first input are exchanged in memory; the second is one value per row.
+TEST_P(Pointwise, TransposedOperands) {
+  for (const Shape& shape : {Shape{20, 300}, {16, 1030}, {3, 40, 257}, {5, 17, 256}, {2, 15, 400}, {33, 64}})
+    for (DType dtype : {float32, bfloat16, float16, float64})
+      for (Order out : {Order::kContiguous, Order::kPitched}) {
+        if (!takes_case(0, random)) continue;
+        const int dims = static_cast<int>(shape.size());
+        Shape stored = shape, single = shape;
+        std::swap(stored[dims - 2], stored[dims - 1]);
+        single[dims - 1] = 1;
+        const Array a = random_array(random, dtype, stored, -4, 4), b = random_array(random, dtype, single, -4, 4);
+        Array y(dtype, shape, out);
+        ConstView turned = a.cview(), spread = b.expand(shape);
+        std::swap(turned.shape[dims - 2], turned.shape[dims - 1]);
+        std::swap(turned.strides[dims - 2], turned.strides[dims - 1]);
+        const DType compute = dtype == float64 ? float64 : float32;
+        run_kernel([&](Call& on) {
+          const ConstView inputs[] = {on(a, turned), on(b, spread)};
+          pointwise(on.stream(), make_call(Sub{}, {}, compute), inputs, 2, on(y));
+        });
+        for (int64_t i = 0; i < y.numel(); ++i)
+          ASSERT_EQ(y.at(i), round_to(dtype, round_to(compute, Array::read(turned, i) - Array::read(spread, i))))
+              << name_of(dtype) << " element " << i;
+      }
+}
+
+/// A mask decides between elements of every floating dtype.
+TEST_P(Pointwise, MasksOfEveryOrder) {
+  for (DType dtype : kFloatTypes)
+    for (Order order : kAllOrders)
+      for (const Shape& mask_shape : {Shape{37, 301}, {37, 1}, {301}, {1}}) {
+        if (!takes_case(0, random)) continue;
+        const Array mask = random_array(random, boolean, mask_shape, 0, 2, order);
+        const Array a = random_array(random, dtype, {37, 301}, -4, 4, order),
+                    b = random_array(random, dtype, {1}, 5, 6);
+        Array y(dtype, {37, 301});
+        call(make_call(Where{}, {}, dtype == float64 ? float64 : float32), {&mask, &a, &b}, y);
+        const ConstView chosen = mask.expand(y.shape());
+        for (int64_t i = 0; i < y.numel(); ++i) ASSERT_EQ(y.at(i), Array::read(chosen, i) != 0 ? a.at(i) : b.at(0));
+      }
+}
+
 TEST_P(Pointwise, Broadcasts) {
   const std::vector<std::pair<Shape, std::vector<Shape>>> shapes = {
       {{4, 300}, {{300}, {4, 1}, {1, 300}, {1}, {4, 300}}},
