@@ -32,6 +32,10 @@ struct PointwisePass {
   int saved = 0;
 };
 
+/// The bits of infinity in a 16-bit format; those of a NaN without the sign are a larger number.
+template <class T>
+inline constexpr uint16_t kInfinityBits = std::is_same_v<T, BFloat16> ? 0x7f80 : 0x7c00;
+
 /// Evaluates n elements held in contiguous arrays of the compute type.
 template <class F>
 using TileFunction = void (*)(const void* op, const F* const* in, F* out, int64_t n);

@@ -300,6 +300,11 @@ struct Copysign {
   TERN_HD F forward(F a, F b) const {
     return math::select(is_negative(b), -math::abs(a), math::abs(a));
   }
+  template <class T>
+  TERN_HD static uint16_t on_bits(uint16_t a, uint16_t b) {
+    const uint16_t sign = (b & 0x7fff) > kInfinityBits<T> ? 0 : b & 0x8000;
+    return (a & 0x7fff) | sign;
+  }
   template <class F>
   TERN_HD F derivative0(F a, F b) const {
     return math::select(a == F(0), F(0), math::select(is_negative(b) == (a < F(0)), F(1), F(-1)));

@@ -13,6 +13,8 @@
 //                               there even when dy is infinite or NaN (relu, where, clamp)
 //   is_near(x...)               of float: the CPU's loops compute elements for which it is true with numbers of type
 //                               math::Near (math_near.h); near_derivative = true: the derivative of a unary op too
+//   on_bits<T>(bits...)         of an op that only changes signs: forward of elements of T, BFloat16 or Float16, given
+//                               as their bits (uint16_t); the CPU computes such elements by it
 //   needs[] = {0b10, 0b01}      per derivative, which saved tensors it reads (bit 0 the first); default: all of them
 
 #include "tern/kernels/pointwise_activation.h"

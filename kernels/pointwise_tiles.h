@@ -40,6 +40,15 @@ constexpr bool is_integral_op() {
     return false;
 }
 
+/// True when the op computes elements of T, BFloat16 or Float16, by their bits.
+template <class Op, class T>
+constexpr bool has_bits() {
+  const auto provides = []<size_t... I>(std::index_sequence<I...>) {
+    return requires { Op::template on_bits<T>(uint16_t(I)...); };
+  };
+  return provides(std::make_index_sequence<arity_of<Op>()>());
+}
+
 template <class Op>
 constexpr bool masks_gradient() {
   if constexpr (requires { Op::masks; })

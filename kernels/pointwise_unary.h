@@ -14,6 +14,10 @@ struct Neg {
   TERN_HD F forward(F x) const {
     return -x;
   }
+  template <class T>
+  TERN_HD static uint16_t on_bits(uint16_t x) {
+    return x ^ 0x8000;
+  }
   template <class F>
   TERN_HD F derivative() const {
     return F(-1);
@@ -27,6 +31,10 @@ struct Abs {
   template <class F>
   TERN_HD F forward(F x) const {
     return math::abs(x);
+  }
+  template <class T>
+  TERN_HD static uint16_t on_bits(uint16_t x) {
+    return x & 0x7fff;
   }
   template <class F>
   TERN_HD F derivative(F x) const {

@@ -3,6 +3,7 @@
 
 #include "tern/kernels/pointwise.h"
 
+#include "tern/kernels/cpu/pointwise_halves.h"
 #include "tern/kernels/cpu/pointwise_loops.h"
 #include "tern/kernels/cpu/tile.h"
 #include "tern/kernels/cpu/vector.h"
@@ -219,6 +220,31 @@ void run(const PointwiseCall& call, TileFunction<F> custom, const ConstView* inp
   Driver<F>(function, call.op, inputs, count, y).run();
 }
 
+/// The 16-bit type whose loops can compute the call: that of all operands but masks. float32 if there is none.
+DType half_type(const PointwiseCall& call, const ConstView* inputs, int count, const View& y) {
+  DType common = y.dtype;
+  for (int k = 0; k < count && common == DType::kBool; ++k) common = inputs[k].dtype;
+  const auto fits = [&](DType dtype) { return dtype == common || dtype == DType::kBool; };
+  bool all_fit = call.builtin >= 0 && call.pass.kind == PointwisePass::kForward && is_low_precision(common);
+  for (int k = 0; k < count; ++k) all_fit &= fits(inputs[k].dtype);
+  return all_fit ? common : DType::kFloat32;
+}
+
+/// False where the op has no loop for T.
+template <class T>
+bool run_halves(const PointwiseCall& call, const ConstView* inputs, int count, View y) {
+  const TileFunction<T> function = half_loop<T>(call.builtin);
+  if (function) Driver<T>(function, call.op, inputs, count, y).run();
+  return function != nullptr;
+}
+
+void run_floats(const PointwiseCall& call, const ConstView* inputs, int count, View y) {
+  const DType half = half_type(call, inputs, count, y);
+  if (half == DType::kBFloat16 && run_halves<BFloat16>(call, inputs, count, y)) return;
+  if (half == DType::kFloat16 && run_halves<Float16>(call, inputs, count, y)) return;
+  run<float>(call, call.custom.f32, inputs, count, y);
+}
+
 }  // namespace
 
 void pointwise(Stream, const PointwiseCall& call, const ConstView* inputs, int count, View y) {
@@ -229,7 +255,7 @@ void pointwise(Stream, const PointwiseCall& call, const ConstView* inputs, int c
     case DType::kInt64:
       return run<int64_t>(call, call.custom.i64, inputs, count, y);
     default:
-      return run<float>(call, call.custom.f32, inputs, count, y);
+      return run_floats(call, inputs, count, y);
   }
 }
 

@@ -226,6 +226,35 @@ TEST_P(Pointwise, EveryPairOfDTypesAndOrders) {
           }
 }
 
+/// Every bit pattern of both 16-bit formats, in a length that leaves a remainder.
+TEST_P(Pointwise, EveryHalf) {
+  constexpr int64_t n = 65536 + 5;
+  for (DType dtype : {bfloat16, float16}) {
+    Array x(dtype, {n}), other(dtype, {n}), y(dtype, {n}), is_less(boolean, {n});
+    for (int64_t i = 0; i < n; ++i) {
+      x.view().as<uint16_t>()[i] = static_cast<uint16_t>(i);
+      other.view().as<uint16_t>()[i] = static_cast<uint16_t>(random());
+    }
+    const auto check = [&](const auto& op, const std::vector<const Array*>& inputs, auto expected) {
+      SCOPED_TRACE(testing::Message() << op.name << " of " << name_of(dtype));
+      if (!takes_case(n, random)) return;
+      call(make_call(op, {}, float32), inputs, y);
+      for (int64_t i = 0; i < n; ++i) {
+        const double value = expected(x.at(i), other.at(i));
+        ASSERT_TRUE(near(y.at(i), value, 0, 0) && (std::isnan(value) || std::signbit(y.at(i)) == std::signbit(value)))
+            << x.at(i) << " and " << other.at(i) << ": " << y.at(i) << " instead of " << value;
+      }
+    };
+    check(Neg{}, {&x}, [](double a, double) { return -a; });
+    check(Abs{}, {&x}, [](double a, double) { return std::fabs(a); });
+    check(Copysign{}, {&x, &other}, [](double a, double b) { return std::copysign(a, std::isnan(b) ? 1.0 : b); });
+    check(Relu{}, {&x}, [](double a, double) { return a <= 0 ? 0.0 : a; });
+    check(Square{}, {&x}, [&](double a, double) { return round_to(dtype, round_to(float32, a * a)); });
+    call(make_call(Less{}, {}, float32), {&x, &other}, is_less);
+    for (int64_t i = 0; i < n; ++i) ASSERT_EQ(is_less.at(i), x.at(i) < other.at(i)) << x.at(i) << " " << other.at(i);
+  }
+}
+
 /// The last two dimensions of the first input are exchanged in memory; the second is one value per row.
 TEST_P(Pointwise, TransposedOperands) {
   for (const Shape& shape : {Shape{20, 300}, {16, 1030}, {3, 40, 257}, {5, 17, 256}, {2, 15, 400}, {33, 64}})
