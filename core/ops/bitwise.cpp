@@ -17,10 +17,6 @@ Tensor of_bits(const Op& op, const Tensor& a, const Tensor& b, bool takes_bool =
   return pointwise(op, a, b);
 }
 
-Tensor integer_beside(const Tensor& a, int64_t value) {
-  return from_vector(std::vector<int64_t>{value}, Shape{}).to(a.device());
-}
-
 Tensor& bits_in_place(const char* name, Tensor& a, const Tensor& b, Tensor (*op)(const Tensor&, const Tensor&)) {
   TERN_CHECK(promote(a, b) == a.dtype(), name, ": the result would be ", promote(a, b), ", but the tensor is ",
              a.dtype());
@@ -29,21 +25,19 @@ Tensor& bits_in_place(const char* name, Tensor& a, const Tensor& b, Tensor (*op)
 
 }  // namespace
 
+Tensor detail::integer_beside(const Tensor& a, int64_t value) {
+  return from_vector(std::vector<int64_t>{value}, Shape{}).to(a.device());
+}
+
 Tensor bitwise_and(const Tensor& a, const Tensor& b) { return of_bits(kernels::BitwiseAnd{}, a, b); }
 Tensor bitwise_or(const Tensor& a, const Tensor& b) { return of_bits(kernels::BitwiseOr{}, a, b); }
 Tensor bitwise_xor(const Tensor& a, const Tensor& b) { return of_bits(kernels::BitwiseXor{}, a, b); }
 Tensor bitwise_not(const Tensor& x) {
   if (x.dtype() == DType::kBool) return logical_not(x);
-  return of_bits(kernels::BitwiseXor{}, x, integer_beside(x, -1));
+  return of_bits(kernels::BitwiseXor{}, x, detail::integer_beside(x, -1));
 }
 Tensor bitwise_left_shift(const Tensor& a, const Tensor& b) { return of_bits(kernels::ShiftLeft{}, a, b, false); }
 Tensor bitwise_right_shift(const Tensor& a, const Tensor& b) { return of_bits(kernels::ShiftRight{}, a, b, false); }
-
-Tensor bitwise_and(const Tensor& a, int64_t b) { return bitwise_and(a, integer_beside(a, b)); }
-Tensor bitwise_or(const Tensor& a, int64_t b) { return bitwise_or(a, integer_beside(a, b)); }
-Tensor bitwise_xor(const Tensor& a, int64_t b) { return bitwise_xor(a, integer_beside(a, b)); }
-Tensor bitwise_left_shift(const Tensor& a, int64_t b) { return bitwise_left_shift(a, integer_beside(a, b)); }
-Tensor bitwise_right_shift(const Tensor& a, int64_t b) { return bitwise_right_shift(a, integer_beside(a, b)); }
 
 Tensor& operator&=(Tensor& a, const Tensor& b) { return bits_in_place("operator&=", a, b, bitwise_and); }
 Tensor& operator|=(Tensor& a, const Tensor& b) { return bits_in_place("operator|=", a, b, bitwise_or); }

@@ -62,6 +62,13 @@ TEST_F(MoreOps, BitsOfEveryDtype) {
   EXPECT_EQ((~full({}, 5, {.dtype = int64})).item<int64_t>(), -6);
 }
 
+/// A fraction is refused by the compiler, which would cut it off.
+template <class Number>
+constexpr bool kTakesNumber = requires(const Tensor& x, Number number) {
+  x& number;
+};
+static_assert(kTakesNumber<int> && kTakesNumber<int64_t> && !kTakesNumber<double>);
+
 TEST_F(MoreOps, BitsOfMasks) {
   const Tensor mask = from_vector<bool>({true, false}, {2}), i = from_vector<int64_t>({3, 4}, {2});
   EXPECT_EQ((mask & i).to_vector<int64_t>(), (std::vector<int64_t>{1, 0}));  // as PyTorch: bool is promoted

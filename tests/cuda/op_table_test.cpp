@@ -19,7 +19,7 @@ const std::vector<std::string> kHeaders = {"tensor.h",        "ops/pointwise.h",
                                            "ops/attention.h", "ops/rotary.h",      "ops/dropout.h", "ops/random.h",
                                            "ops/loss.h",      "ops/bitwise.h",     "ops/special.h"};
 /// Members of Tensor that are no ops, what takes no tensor, and what is internal.
-const std::set<std::string> kNoOps = {"grad", "detach", "sequence_positions", "dropout_of"};
+const std::set<std::string> kNoOps = {"grad", "detach", "sequence_positions", "dropout_of", "integer_beside"};
 
 std::string text_of(const std::string& path) {
   std::ostringstream text;
