@@ -1,6 +1,6 @@
 #pragma once
-// Element-wise ops on the bits of integers. pointwise_ops.h documents the members and lists all ops. core/ops gives them
-// integers and bool only; of floating numbers they would take the whole parts.
+// Element-wise ops on the bits of integers. pointwise_ops.h documents the members and lists all ops. core/ops gives
+// them integers and bool only; of floating numbers they would take the whole parts.
 
 #include "tern/kernels/math.h"
 #include "tern/kernels/pointwise.h"
