@@ -22,11 +22,12 @@ inline double inverse_erf(double y) {
   for (int i = 0; i < 64; ++i) (std::erf((low + high) / 2) < magnitude ? low : high) = (low + high) / 2;
   return std::copysign(static_cast<double>(low), y);
 }
-/// -2 times the sum of 1 / (x + k)^3, whose rest from k = n on is about 1 / (2 m^2) - 1 / (8 m^4), m = x + n - 1/2.
+/// -2 times the sum of 1 / (x + k)^3, whose rest from k = n on is about 1 / (2 m^2) - 1 / (8 m^4) + 7 / (96 m^6), where
+/// m = x + n - 1/2 (Euler and Maclaurin's formula).
 inline double third_derivative_of_lgamma(double x) {
-  constexpr int kTerms = 200;
-  const long double m = x + kTerms - 0.5L;
-  long double sum = 1 / (2 * m * m) - 1 / (8 * m * m * m * m);
+  constexpr int kTerms = 50;
+  const long double m = x + kTerms - 0.5L, square = m * m;
+  long double sum = (0.5L - (0.125L - 7 / (96 * square)) / square) / square;
   for (int k = kTerms - 1; k >= 0; --k) sum += 1 / ((x + static_cast<long double>(k)) * (x + k) * (x + k));
   return static_cast<double>(-2 * sum);
 }
