@@ -18,6 +18,7 @@ constexpr int64_t kBlock = 32768;    // elements per parallel block
 constexpr int64_t kShortRow = 256;   // rows up to this length are sorted by comparison
 constexpr int64_t kTinyRow = 8;      // rows up to this length are sorted by counting the smaller elements of each
 constexpr int64_t kFew = 16;         // so many best elements of a row are kept in order while it is read
+constexpr int64_t kManyTimes = 4;    // the best elements of a row so many times longer are collected while it is read
 constexpr int64_t kKeyTile = 256;
 constexpr int kDigits = 256, kDigitBits = 8;
 
@@ -192,12 +193,42 @@ void take_few(const Stored<T>* x, int64_t cols, SortKey<T> flip, int64_t k, Pair
   }
 }
 
+/// best[0 .. k - 1] = the first k pairs of a row, in any order; best has room for 2 k <= cols. Elements that may be
+/// among them are collected, and the room is halved when it is full: most elements are only compared with the bound.
+template <class T>
+void collect_best(const Stored<T>* x, int64_t cols, SortKey<T> flip, int64_t k, Pair<SortKey<T>>* best) {
+  SortKey<T> keys[kKeyTile], bound = 0;
+  const int64_t room = 2 * k;
+  int64_t count = room;
+  const auto halve = [&] {
+    std::nth_element(best, best + k - 1, best + count);
+    count = k;
+    bound = best[k - 1].key;
+  };
+  make_pairs<T>(x, room, flip, best);
+  halve();
+  for (int64_t first = room; first < cols; first += kKeyTile) {
+    const int64_t n = std::min(kKeyTile, cols - first);
+    for (int64_t i = 0; i < n; ++i) keys[i] = sort_key<T>(x[first + i]) ^ flip;
+    for (int64_t i = 0; i < n; ++i) {
+      best[count] = {keys[i], static_cast<uint32_t>(first + i)};
+      count += keys[i] < bound ? 1 : 0;  // of equal keys the earlier ones are taken
+      if (count == room) halve();
+    }
+  }
+  halve();
+}
+
 /// The first k of the pairs of a row, in order.
 template <class T>
 void take_best(const Stored<T>* x, int64_t cols, SortKey<T> flip, int64_t k, Pair<SortKey<T>>* pairs) {
   if (k <= kFew) return take_few<T>(x, cols, flip, k, pairs);
-  make_pairs<T>(x, cols, flip, pairs);
-  if (k < cols) std::nth_element(pairs, pairs + k, pairs + cols);
+  if (k <= cols / kManyTimes) {
+    collect_best<T>(x, cols, flip, k, pairs);
+  } else {
+    make_pairs<T>(x, cols, flip, pairs);
+    if (k < cols) std::nth_element(pairs, pairs + k, pairs + cols);
+  }
   std::sort(pairs, pairs + k);
 }
 

@@ -56,7 +56,7 @@ TEST_P(Sort, SortedReversedAndEqual) {
         Array x(float32, {1, cols});
         for (int64_t i = 0; i < cols; ++i) x.set(i, step * static_cast<double>(i));
         check_sort(x);
-        for (const int64_t k : {int64_t{9}, cols / 2}) check_top_k(x, k);
+        for (const int64_t k : {int64_t{9}, cols / 4, cols / 2}) check_top_k(x, k);
       }
   });
 }
@@ -74,6 +74,8 @@ TEST_P(Sort, TopKOfEveryDTypeAndSize) {
                                                                        {{3, 300}, 300},
                                                                        {{1, 513}, 9},
                                                                        {{2, 3001}, 17},
+                                                                       {{3, 68}, 17},
+                                                                       {{2, 801}, 200},
                                                                        {{1, 4500}, 17}})
     for_each_array({shape}, [k = k](Array& x) { check_top_k(x, k); });
 }
@@ -97,7 +99,7 @@ TEST_P(Sort, SelectedElements) {
 
 /// The selection among many equal elements spans several tiles.
 TEST_P(Sort, TopKTiesAcrossTiles) {
-  for (const int64_t k : {1, 3, 16, 2047, 2049, 4200}) {
+  for (const int64_t k : {1, 3, 16, 30, 1080, 2047, 2049, 4200}) {
     Array x(float16, {1, 4321});
     for (int64_t i = 0; i < 4321; ++i) x.set(i, i % 1000 == 7 ? 2 : 1);
     check_top_k(x, k);
