@@ -14,13 +14,21 @@ namespace tern::kernels::TERN_CPU {
 namespace {
 
 /// Copies bytes that do not overlap. For more than 2 KB memcpy may use the instruction "rep movsb", which takes ten
-/// times as long on some processors if the distance is not a multiple of their lines: such copies are made in pieces.
+/// times as long on some processors if the distance is not a multiple of their lines: then a loop of vectors copies.
 inline void copy_bytes(const void* from, void* to, int64_t bytes) {
-  constexpr int64_t kPiece = 2048;
+  typedef char Line __attribute__((vector_size(64)));
+  struct Piece {
+    Line lines[4];
+  };
+  constexpr int64_t kPiece = sizeof(Piece);
   const auto* source = static_cast<const char*>(from);
   auto* target = static_cast<char*>(to);
   if ((target - source) % 64 != 0)
-    for (; bytes > kPiece; bytes -= kPiece, source += kPiece, target += kPiece) std::memcpy(target, source, kPiece);
+    for (; bytes > kPiece; bytes -= kPiece, source += kPiece, target += kPiece) {
+      Piece piece;
+      std::memcpy(&piece, source, kPiece);
+      std::memcpy(target, &piece, kPiece);
+    }
   if (bytes > 0) std::memcpy(target, source, static_cast<size_t>(bytes));
 }
 
