@@ -52,6 +52,14 @@ class ColumnBlock {
         row[at + i] = static_cast<F>(static_cast<ComputeType<T>>(x[pieces_[p].offset + k * inner_ + i]));
     std::fill(row + n_, row + kWidth, F(0));
   }
+  /// Element k of all columns in y, where they are kWidth neighbours of the compute type; otherwise null.
+  template <class T>
+  F* in_place(T* y, int64_t k) const {
+    if constexpr (std::is_same_v<T, F>)
+      return pieces_[0].size == kWidth ? y + pieces_[0].offset + k * inner_ : nullptr;
+    else
+      return nullptr;
+  }
   template <class T>
   void write(const F* row, int64_t k, T* y) const {
     if (pieces_[0].size == kWidth) return narrow(row, y + pieces_[0].offset + k * inner_, kWidth);
@@ -86,9 +94,10 @@ void softmax_block(bool log, const T* x, const ColumnBlock<F>& block, int64_t si
   BlockSums<F> sums;
   for (int64_t k = 0; k < size; ++k) {
     F* const values = row(k, false);
-    for (int64_t c = 0; c < kWidth; ++c) powers[c] = math::exp(values[c] - largest[c]);
-    if (keeps && !log) std::copy_n(powers, kWidth, values);
-    sums.add(k, powers);
+    F* const to = keeps && !log ? values : powers;
+#pragma GCC ivdep
+    for (int64_t c = 0; c < kWidth; ++c) to[c] = math::exp(values[c] - largest[c]);
+    sums.add(k, to);
   }
   const F* const sum = sums.totals(size);
   if (log)
@@ -97,13 +106,18 @@ void softmax_block(bool log, const T* x, const ColumnBlock<F>& block, int64_t si
     for (int64_t c = 0; c < kWidth; ++c) scale[c] = F(1) / sum[c];
   for (int64_t k = 0; k < size; ++k) {
     const F* const values = row(k, false);
+    F* const place = block.in_place(y, k);
+    F* const to = place ? place : powers;
     if (log)
-      for (int64_t c = 0; c < kWidth; ++c) powers[c] = values[c] - largest[c] - scale[c];
+#pragma GCC ivdep
+      for (int64_t c = 0; c < kWidth; ++c) to[c] = values[c] - largest[c] - scale[c];
     else if (keeps)
-      for (int64_t c = 0; c < kWidth; ++c) powers[c] = values[c] * scale[c];
+#pragma GCC ivdep
+      for (int64_t c = 0; c < kWidth; ++c) to[c] = values[c] * scale[c];
     else
-      for (int64_t c = 0; c < kWidth; ++c) powers[c] = math::exp(values[c] - largest[c]) * scale[c];
-    block.write(powers, k, y);
+#pragma GCC ivdep
+      for (int64_t c = 0; c < kWidth; ++c) to[c] = math::exp(values[c] - largest[c]) * scale[c];
+    if (!place) block.write(powers, k, y);
   }
 }
 
