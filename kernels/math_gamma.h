@@ -36,18 +36,17 @@ TERN_HD inline double bernoulli_over_index(int j) {
 TERN_HD inline double cotangent_derivative(int n, double x) {
   constexpr double kPi = 3.14159265358979323846;
   double coefficients[kMaxPolygamma + 2] = {0, kPi};
-  for (int k = 0; k < n; ++k) {
-    double next[kMaxPolygamma + 2] = {};
-    for (int i = 1; i <= k + 1; ++i) {
-      next[i - 1] -= kPi * i * coefficients[i];
-      next[i + 1] -= kPi * i * coefficients[i];
+  for (int k = 0; k < n; ++k) {  // every other coefficient is of this derivative, those between are of the next
+    for (int i = k % 2; i <= k + 2; i += 2) coefficients[i] = 0;
+    for (int i = 1 + k % 2; i <= k + 1; i += 2) {
+      coefficients[i - 1] -= kPi * i * coefficients[i];
+      coefficients[i + 1] -= kPi * i * coefficients[i];
     }
-    for (int i = 0; i <= k + 2; ++i) coefficients[i] = next[i];
   }
   const double c = 1 / std::tan(kPi * (x - std::rint(x)));
   double sum = 0;
-  for (int i = n + 1; i >= 0; --i) sum = sum * c + coefficients[i];
-  return sum;
+  for (int i = n + 1; i >= 0; i -= 2) sum = sum * c * c + coefficients[i];
+  return n % 2 == 0 ? sum * c : sum;
 }
 
 // Of x > 0: the recurrence up to a large argument, and there the asymptotic series (Abramowitz and Stegun, "Handbook of

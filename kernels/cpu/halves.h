@@ -5,8 +5,6 @@
 #if defined(__AVX2__)
 #include <immintrin.h>
 #endif
-// GCC 12 warns of the variables of its own headers that are undefined on purpose.
-#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 
 #include <type_traits>
 

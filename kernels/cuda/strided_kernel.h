@@ -412,11 +412,12 @@ __device__ inline void run_vectors(const ElementwiseCall<Body::kInputs>& call, c
   }
 }
 
-/// Minimum number of blocks per multiprocessor. With four, ptxas spills registers of bodies with `kManyRegisters`,
-/// except on sm_90.
+/// Minimum number of blocks per multiprocessor. With four, ptxas spills registers of bodies with `kInDouble` (of float)
+/// and, except on sm_90, of those with `kManyRegisters`.
 template <class F, class Body>
 constexpr int blocks() {
   if (!std::is_same_v<F, float>) return 2;
+  if constexpr (requires { requires Body::kInDouble; }) return 2;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
   if constexpr (requires { requires Body::kManyRegisters; }) return 3;
 #endif
