@@ -355,7 +355,6 @@ TEST(Module, HooksRunInOrderAndCanBeRemoved) {
   expect_error([&] { lone.register_forward_hook({}); }, {"empty function"});
 }
 
-/// With hooks nothing changes but that they run: in every layer, alone and in a chain.
 TEST(Module, ErrorsNameTheModule) {
   const nn::Scope s({.generator = fresh_generator(1)});
   nn::Sequential net(s, nn::make<nn::Linear>(4, 3), nn::make<nn::Linear>(4, 2));
@@ -381,6 +380,7 @@ TEST(Module, ErrorsNameTheModule) {
   }
 }
 
+/// With hooks nothing changes but that they run: in every layer, alone and in a chain.
 TEST(Module, HooksOfEveryLayer) {
   const Tensor x = fresh_normal({1, 6, 4}, 1);
   const nn::Scope s = scope();

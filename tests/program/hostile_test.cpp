@@ -130,8 +130,8 @@ TEST_F(HostileTest, LongNumbers) {
                            "--accumulate", "--weight-decay", "--preset", "--dtype"})
     fails(flag, digits);
   for (const std::string& value : {"-" + digits, digits + "x"}) fails("--epochs", value);
-  for (const char* flag :
-       {"--checkpoint-every", "--warmup", "--recompute", "--image-cache"})  // options that also take words and units
+  // Options that also take words and units.
+  for (const char* flag : {"--checkpoint-every", "--warmup", "--recompute", "--image-cache"})
     for (const std::string& value : {digits, "-" + digits, digits + "h", "every-" + digits}) fails(flag, value);
   Json record = json("run/run.json");
   record["options"]["split"] = digits + "/1/1";
