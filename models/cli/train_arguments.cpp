@@ -44,7 +44,7 @@ std::optional<int64_t> parse_bytes(const std::string& text) {
   int64_t number = 0;
   const char* const end = text.data() + text.size();
   const auto [stopped, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc() || number < 0 || number >= 1'000'000) return std::nullopt;
+  if (error != std::errc() || number < 0 || number > 1'000'000) return std::nullopt;
   const std::string unit(stopped, end);
   if (unit.empty() && number == 0) return 0;
   int64_t bytes = 1'000;

@@ -111,12 +111,12 @@ TEST(OptionsTest, ARecordKeepsEveryValue) {
 
 // Written down once more: a changed line must be a decision.
 const std::set<std::string> kFreeAtResume = {
-    "--data",      "--out",     "--init",    "--accumulate",    "--strategy",
-    "--recompute", "--workers", "--profile", "--threads",       "--checkpoint-every",
-    "--keep",      "--resume",  "--quiet",   "--profile-steps", "--config"};
-const std::set<std::string> kFreeBetweenRanks = {"--out",           "--recompute",        "--workers", "--profile",
-                                                 "--profile-steps", "--checkpoint-every", "--keep",    "--resume",
-                                                 "--threads",       "--config",           "--quiet",   "--device"};
+    "--data",        "--out",     "--init",          "--accumulate", "--strategy",         "--recompute",
+    "--image-cache", "--workers", "--profile",       "--threads",    "--checkpoint-every", "--keep",
+    "--resume",      "--quiet",   "--profile-steps", "--config"};
+const std::set<std::string> kFreeBetweenRanks = {
+    "--out",  "--recompute", "--image-cache", "--workers", "--profile", "--profile-steps", "--checkpoint-every",
+    "--keep", "--resume",    "--threads",     "--config",  "--quiet",   "--device"};
 
 TEST(OptionsTest, WhatDecidesABitIsCompared) {
   std::mt19937_64 random = fresh_random(1);
