@@ -56,6 +56,16 @@ inline void store_vector(F* x, Vector<F> v) {
   std::memcpy(x, &v, sizeof v);
 }
 
+template <class V>
+inline constexpr bool kIsIntegerVector = requires(V v) {
+  requires std::is_same_v<std::remove_cvref_t<decltype(v[0])>, int64_t>;
+};
+/// A vector of int64 as one of unsigned numbers, whose arithmetic wraps.
+template <class V>
+struct UnsignedVector {
+  typedef uint64_t type __attribute__((vector_size(sizeof(V))));
+};
+
 // Operations that combine values; V is a number or a vector. Sums and products of integers wrap.
 struct Sum {
   template <class F>
@@ -68,7 +78,10 @@ struct Sum {
   }
   template <class V>
   static V combine(V a, V b) {
-    return a + b;
+    if constexpr (kIsIntegerVector<V>)
+      return (V)((typename UnsignedVector<V>::type)a + (typename UnsignedVector<V>::type)b);
+    else
+      return a + b;
   }
   static int64_t combine(int64_t a, int64_t b) { return (math::Integer(a) + math::Integer(b)).value; }
 };
@@ -79,7 +92,10 @@ struct Product : Sum {
   }
   template <class V>
   static V combine(V a, V b) {
-    return a * b;
+    if constexpr (kIsIntegerVector<V>)
+      return (V)((typename UnsignedVector<V>::type)a * (typename UnsignedVector<V>::type)b);
+    else
+      return a * b;
   }
   static int64_t combine(int64_t a, int64_t b) { return (math::Integer(a) * math::Integer(b)).value; }
 };
