@@ -1,4 +1,4 @@
-// Modules of functions that have tests of their own: that each calls its function, in training and in evaluation.
+// Modules that call one function each, in training and in evaluation. The functions are tested in tests/core.
 
 #include <deque>
 
