@@ -20,6 +20,8 @@ class Model : public nn::Module {
   virtual std::string record() const = 0;
   /// Writes config.json and the weights, atomically. Creates the folder. A folder with a config.json is complete.
   virtual void save_pretrained(const std::string& dir) const = 0;
+  /// What the names of its hidden layers' parameters begin with (TrainOptions::hidden_layers).
+  virtual std::string hidden_layers() const { return ""; }
   /// Recomputes activations in backward, in segments of this many layers; 0: off.
   virtual void set_recompute(int64_t layers) = 0;
 };

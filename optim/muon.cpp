@@ -8,6 +8,7 @@
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/matmul.h"
 #include "tern/core/ops/vector_norm.h"
+#include "tern/optim/adam.h"
 
 namespace tern::optim {
 namespace {
@@ -54,6 +55,27 @@ void update_stack(const std::vector<WholeParameter*>& parameters, const MuonOpti
   }
 }
 
+kernels::AdamRule adamw_rule(const MuonOptions& o) {
+  return AdamWOptions{
+      .lr = o.lr, .beta1 = o.beta1, .beta2 = o.beta2, .eps = o.adamw_eps, .weight_decay = o.weight_decay}
+      .rule();
+}
+
+/// One step of AdamW's own kernel, which writes in place.
+void update_by_adamw(WholeParameter& p, const kernels::AdamRule& rule) {
+  p.weight = p.weight.clone();
+  for (Tensor& state : p.states) state = state.clone();
+  const Tensor done = (p.count - 1).to(int64);
+  kernels::OptimizerTensor tensor;
+  tensor.weight = p.weight.raw_data();
+  tensor.gradient = p.gradient.raw_data();
+  for (size_t i = 0; i < p.states.size(); ++i) tensor.states[i] = p.states[i].raw_data();
+  tensor.size = p.weight.numel();
+  tensor.weight_dtype = tensor.gradient_dtype = p.weight.dtype();
+  kernels::update_weights(current_stream(p.weight.device()), kernels::make_rules(&rule), &tensor, 1,
+                          {.step = static_cast<int64_t*>(done.raw_data())});
+}
+
 }  // namespace
 
 void MuonOptions::check() const {
@@ -64,15 +86,25 @@ void MuonOptions::check() const {
   TERN_CHECK(iterations >= 1 && iterations <= 100, kName, ": iterations must be in 1 to 100, got ", iterations);
   TERN_CHECK(product_dtype == float32 || product_dtype == bfloat16, kName,
              ": product_dtype must be float32 or bfloat16, got ", product_dtype);
+  adamw_rule(*this);
 }
 
-std::vector<Algorithm::State> MuonOptions::states() { return {{.name = "momentum_buffer"}}; }
+std::vector<Algorithm::State> MuonOptions::states() const {
+  if (adamw) return {{.name = "exp_avg"}, {.name = "exp_avg_sq", .index = 1}};
+  return {{.name = "momentum_buffer"}};
+}
 
 void MuonOptions::update(std::vector<WholeParameter>& parameters) const {
+  if (adamw) {
+    const kernels::AdamRule rule = adamw_rule(*this);
+    for (WholeParameter& p : parameters) update_by_adamw(p, rule);
+    return;
+  }
   std::map<std::tuple<DType, int64_t, int64_t>, std::vector<WholeParameter*>> of_shape;
   for (WholeParameter& p : parameters) {
-    TERN_CHECK(p.weight.dim() == 2, kName, ": '", p.name, "' has shape ", p.weight.shape(),
-               ", but Muon is for matrices: train the other parameters with a second optimizer, AdamW");
+    TERN_CHECK(
+        p.weight.dim() == 2, kName, ": '", p.name, "' has shape ", p.weight.shape(),
+        ", but Muon is for matrices: leave the others to AdamW, in a group with adamw = true (optim::muon_groups)");
     if (p.weight.numel() > 0) of_shape[{p.weight.dtype(), p.weight.size(0), p.weight.size(1)}].push_back(&p);
   }
   for (const auto& [shape, of_it] : of_shape) {
@@ -82,6 +114,20 @@ void MuonOptions::update(std::vector<WholeParameter>& parameters) const {
                     of_it.begin() + static_cast<int64_t>(std::min(begin + most, of_it.size()))},
                    *this);
   }
+}
+
+std::vector<ParameterGroup> muon_groups(const std::vector<NamedTensor>& parameters, const MuonOptions& options,
+                                        const std::function<bool(const NamedTensor& parameter)>& is_hidden) {
+  MuonOptions others = options;
+  others.adamw = true;
+  ParameterGroup by_muon{.algorithm = algorithm_of(options)}, by_adamw{.algorithm = algorithm_of(others)};
+  ParameterGroup without_decay = by_adamw;
+  without_decay.weight_decay = 0;
+  for (const NamedTensor& parameter : parameters) {
+    const bool hidden = parameter.tensor.dim() == 2 && is_hidden(parameter);
+    (hidden ? by_muon : parameter.tensor.dim() > 1 ? by_adamw : without_decay).parameters.push_back(parameter);
+  }
+  return {by_muon, by_adamw, without_decay};
 }
 
 }  // namespace tern::optim

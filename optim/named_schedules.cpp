@@ -105,6 +105,11 @@ Schedule named_inverse_sqrt(const ScheduleOptions& options, const ScheduleParame
   return inverse_sqrt_schedule({.warmup = named_warmup(options), .timescale = scale});
 }
 
+Schedule named_plateau(const ScheduleOptions& options, const ScheduleParameters& p) {
+  plateau_options(p);
+  return constant_schedule(options);
+}
+
 template <Schedule (*kMake)(const ScheduleOptions&)>
 Schedule with_min_ratio(const ScheduleOptions& options, const ScheduleParameters&) {
   return kMake(options);
@@ -133,6 +138,7 @@ const struct {
     {"one-cycle", without_min_ratio<named_one_cycle>},
     {"cosine-restarts", without_min_ratio<named_restarts>},
     {"inverse-sqrt", without_min_ratio<named_inverse_sqrt>},
+    {"plateau", without_min_ratio<named_plateau>},
 };
 
 }  // namespace
@@ -151,6 +157,17 @@ Schedule schedule_by_name(const std::string& name, const ScheduleOptions& option
     known += std::string(known.empty() ? "" : ", ") + schedule.name;
   }
   fail("schedule: unknown name '", name, "'; known: ", known);
+}
+
+ReduceLROnPlateauOptions plateau_options(const ScheduleParameters& parameters) {
+  const double gamma = parameters.gamma.value_or(0.1);
+  TERN_CHECK(gamma >= 0 && gamma < 1, "schedule: plateau's gamma must be in [0, 1), got ", gamma);
+  TERN_CHECK(parameters.patience >= 0, "schedule: plateau's patience must be >= 0, got ", parameters.patience);
+  // Relative thresholds are wrong for metrics below zero.
+  return {.mode = PlateauMode::kMax,
+          .factor = gamma,
+          .patience = parameters.patience,
+          .threshold_mode = ThresholdMode::kAbsolute};
 }
 
 }  // namespace tern::optim

@@ -246,8 +246,10 @@ int64_t Optimizer::state_bytes() const {
 
 int64_t Optimizer::state_bytes_of(const Tensor& parameter) const {
   const int64_t of_state = is_low_precision(parameter.dtype()) ? size_of(float32) : size_of(parameter.dtype());
+  const auto slot =
+      std::find_if(slots_.begin(), slots_.end(), [&](const Slot& s) { return s.weight.impl() == parameter.impl(); });
   int64_t bytes = 0;
-  for (const Algorithm::State& state : algorithm_.states)
+  for (const Algorithm::State& state : slot != slots_.end() ? states_of(*slot) : algorithm_.states)
     if (const std::optional<Shape> shape = shape_of(state, parameter)) bytes += shape->numel() * of_state;
   if (wants_master(parameter)) bytes += parameter.numel() * size_of(float32);
   if (algorithm_.kahan) bytes += parameter.nbytes();

@@ -172,7 +172,8 @@ class Optimizer {
   virtual void load_state_dict(const StateView& state);
   /// Bytes of the state that there is now: master copies and compensation too, and zero before the first step.
   int64_t state_bytes() const;
-  /// Bytes of the state that a parameter like this one gets in a group that uses the optimizer's algorithm.
+  /// Bytes of the state that a parameter gets: by its group, or for a tensor that is in none by the optimizer's
+  /// algorithm.
   int64_t state_bytes_of(const Tensor& parameter) const;
 
  protected:

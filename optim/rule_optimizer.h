@@ -15,7 +15,9 @@ namespace detail {
 /// What a schedule of momentum changes in a rule; null if it has no such member.
 template <class Rule>
 double* momentum_of([[maybe_unused]] Rule& rule) {
-  if constexpr (requires { rule.momentum; })
+  if constexpr (requires { rule.cycled_momentum(); })
+    return rule.cycled_momentum();
+  else if constexpr (requires { rule.momentum; })
     return &rule.momentum;
   else if constexpr (requires { rule.beta1; })
     return &rule.beta1;
@@ -85,7 +87,7 @@ Algorithm algorithm_of(const Options& options) {
   algorithm.weight_decay = options.weight_decay;
   algorithm.master_weights = options.master_weights;
   algorithm.needs_whole = true;
-  algorithm.states = Options::states();
+  algorithm.states = options.states();
   Options rule = options;
   algorithm.rule = rule;
   if (const double* momentum = detail::momentum_of(rule)) algorithm.momentum = *momentum;

@@ -20,14 +20,15 @@ const std::vector<OfSchedules>& options_of_schedules() {
     Words with_warmup = optim::schedule_names();
     std::erase(with_warmup, "one-cycle");
     return std::vector<OfSchedules>{{"--warmup", with_warmup},
-                                    {"--schedule-gamma", {"step", "multi-step", "exponential"}},
+                                    {"--schedule-gamma", {"step", "multi-step", "exponential", "plateau"}},
                                     {"--schedule-step", {"step"}},
                                     {"--schedule-milestones", {"multi-step"}},
                                     {"--schedule-power", {"polynomial"}},
                                     {"--schedule-period", {"cosine-restarts"}},
                                     {"--schedule-period-factor", {"cosine-restarts"}},
                                     {"--schedule-rise", {"one-cycle"}},
-                                    {"--schedule-timescale", {"inverse-sqrt"}}};
+                                    {"--schedule-timescale", {"inverse-sqrt"}},
+                                    {"--schedule-patience", {"plateau"}}};
   }();
   return options;
 }
@@ -67,7 +68,8 @@ optim::ScheduleParameters schedule_parameters(const TrainArguments& a) {
           .period = a.schedule_period.value_or(0),
           .period_factor = a.schedule_period_factor,
           .rise = a.schedule_rise,
-          .timescale = a.schedule_timescale.value_or(0)};
+          .timescale = a.schedule_timescale.value_or(0),
+          .patience = a.schedule_patience};
 }
 
 void check_schedule_arguments(const TrainArguments& a) {
@@ -84,6 +86,8 @@ void check_schedule_arguments(const TrainArguments& a) {
   check_needed(a, "step", "--schedule-step", a.schedule_step.has_value());
   check_needed(a, "multi-step", "--schedule-milestones", !a.schedule_milestones.empty());
   check_needed(a, "exponential", "--schedule-gamma", a.schedule_gamma.has_value());
+  if (a.schedule == "plateau" && a.schedule_gamma == 1.0)
+    throw UsageError("--schedule-gamma: a factor of 1 leaves --schedule plateau's rate as it is; give one below 1");
   check_needed(a, "cosine-restarts", "--schedule-period", a.schedule_period.has_value());
 }
 

@@ -107,6 +107,12 @@ void check_train_arguments(const TrainArguments& a) {
   if (!a.preset.empty()) check_word("--preset", a.preset, models::offered(models::family_named(a.model).presets));
   check(!a.kahan || a.dtype == "bf16-true",
         "--kahan requires --dtype bf16-true: it replaces fp32 master copies of bf16 weights");
+  try {
+    models::check_optimizer(
+        {.optimizer = a.optimizer, .momentum = a.momentum, .nesterov = a.nesterov, .kahan = a.kahan});
+  } catch (const Error& error) {
+    throw UsageError(std::string("--optimizer ") + a.optimizer + ": " + error.what());
+  }
   check_schedule_arguments(a);
 }
 

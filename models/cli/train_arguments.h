@@ -85,8 +85,13 @@ struct TrainArguments : ModelOptions {
              "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts, 1e-3 "
              "for images, 2e-3 for digits",
              Bounds{0, kMaxReal});
-  std::string optimizer =
-      option(&Self::optimizer, "adamw", "--optimizer", "of the weights:", Words{models::optimizer_names()});
+  std::string optimizer = option(&Self::optimizer, "adamw", "--optimizer",
+                                 "of the weights (muon: of the hidden layers' matrices, with AdamW for all else):",
+                                 Words{models::optimizer_names()});
+  std::optional<double> momentum =
+      option(&Self::momentum, std::nullopt, "--momentum",
+             "of sgd (default: 0.9), rmsprop (default: 0) and muon (default: 0.95)", Bounds{0, 0x1.fffffffffffffp-1});
+  bool nesterov = option(&Self::nesterov, false, "--nesterov", "sgd: Nesterov's momentum");
   double weight_decay =
       option(&Self::weight_decay, 0.01, "--weight-decay", "of matrices, not of biases and norms", Bounds{0, kMaxReal});
   std::string schedule =
@@ -96,7 +101,8 @@ struct TrainArguments : ModelOptions {
              Bounds{0, kStepsOrFraction.maximum});
   std::optional<double> schedule_gamma =
       option(&Self::schedule_gamma, std::nullopt, "--schedule-gamma",
-             "step and multi-step: factor of the rate at each fall, default: 0.1; exponential: factor of each step",
+             "step, multi-step and plateau: factor of the rate at each fall, default: 0.1; exponential: factor of each "
+             "step",
              Bounds{0, 1});
   std::optional<double> schedule_step =
       option(&Self::schedule_step, std::nullopt, "--schedule-step",
@@ -123,6 +129,10 @@ struct TrainArguments : ModelOptions {
              "inverse-sqrt: in steps (1 or more) or as a fraction of all steps; default: the warmup, or 10000 steps "
              "without one",
              kStepsOrFraction);
+  int64_t schedule_patience =
+      option(&Self::schedule_patience, 1, "--schedule-patience",
+             "plateau: validations in a row without a better metric that are tolerated before the rate falls",
+             Bounds{0, 1000000});
   double clip = option(&Self::clip, 1, "--clip", "maximum norm of the gradients; 0: no clipping", Bounds{0, kMaxReal});
   double ema = option(&Self::ema, 0, "--ema",
                       "decay (0.999) of exponential moving averages of the weights, which are validated and "

@@ -178,6 +178,9 @@ class TrainRun {
     return {.optimizer = a.optimizer,
             .lr = a.lr.value(),
             .weight_decay = a.weight_decay,
+            .momentum = a.momentum,
+            .nesterov = a.nesterov,
+            .hidden_layers = workload_->model().hidden_layers(),
             .schedule = a.schedule,
             .warmup = a.schedule == "one-cycle" ? 0 : a.warmup,  // it has --schedule-rise instead
             .schedule_parameters = schedule_parameters(a),

@@ -33,6 +33,7 @@ class DistilBert final : public SequenceClassifier {
   /// Logits from the last hidden state of each sequence's first token, [sequences, width].
   Tensor classify(const Tensor& first, const EncoderInput& input) const;
 
+  std::string hidden_layers() const override { return "encoder."; }
   void set_recompute(int64_t layers) override { encoder_.set_recompute(layers); }
 
   const DistilBertConfig& config() const { return config_; }

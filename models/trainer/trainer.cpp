@@ -55,6 +55,9 @@ class Loop {
     start_ = last_checkpoint_ = Clock::now();
     // All ranks must agree: one rank's share of the rows may be empty.
     can_validate_ = agreed(task_.can_validate(), false, total_steps_).first;
+    TERN_CHECK(can_validate_ || options_.schedule != "plateau",
+               "train: the schedule plateau follows the metric of the validation, but no rows are validated on; give a "
+               "--split with validation rows, or another --schedule");
     while (position_.epoch < task_.epochs() && !finished()) {
       if (!position_.validated) run_epoch();
       if (!result_.stopped && !position_.validated) validate();
@@ -303,6 +306,7 @@ class Loop {
       best_.take(task_.module());
     }
     position_.validated = true;
+    step_.on_validation(now.metric);
     observer_.on_epoch(metrics);
     return metrics.best;
   }

@@ -47,7 +47,12 @@ class TrainingTask {
 struct TrainOptions {
   std::string optimizer = "adamw";  // of optimizer_names()
   double lr = 5e-5;
-  double weight_decay = 0.01;       // not of biases and norms
+  double weight_decay = 0.01;           // not of biases and norms
+  std::optional<double> momentum = {};  // sgd: 0.9 unless given, rmsprop: 0, muon: 0.95
+  bool nesterov = false;                // sgd
+  // muon: what the names of the hidden layers' parameters begin with. It updates their matrices, AdamW all others; ""
+  // stands for every layer but embeddings.
+  std::string hidden_layers = "";
   std::string schedule = "linear";  // of optim::schedule_names()
   double warmup = 0;                // steps when >= 1, else a fraction of all steps
   optim::ScheduleParameters schedule_parameters = {};
@@ -149,7 +154,12 @@ std::vector<int32_t> share(const std::vector<int32_t>& rows, int rank, int ranks
 Evaluation joined(const Evaluation& own, dist::Communicator& group);
 
 std::vector<std::string> optimizer_names();
-/// The optimizer that the options name. Throws Error naming the known ones.
+/// Throws Error when the options name no optimizer, or set what it does not have.
+void check_optimizer(const TrainOptions& options);
+/// The optimizer that the options name. Throws Error as check_optimizer().
 optim::Algorithm algorithm_of(const TrainOptions& options);
+/// Its groups of these parameters, with the options' weight decay.
+std::vector<optim::ParameterGroup> parameter_groups(const std::vector<NamedTensor>& parameters,
+                                                    const TrainOptions& options);
 
 }  // namespace tern::models

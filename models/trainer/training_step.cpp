@@ -12,7 +12,7 @@
 namespace tern::models {
 namespace {
 
-const std::string kScaler = "scaler/", kEma = "ema/";
+const std::string kScaler = "scaler/", kEma = "ema/", kPlateau = "plateau/";
 
 /// 16-bit gradients underflow without a scaled loss; bfloat16 has fp32's range.
 bool needs_loss_scale(const nn::Module& module, const TrainOptions& options) {
@@ -34,12 +34,30 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
       captured_([this](const std::vector<Tensor>& inputs) { return run(inputs); },
                 {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes() &&
                             algorithm_of(options).capturable}) {
-  const auto groups = optim::no_decay_groups(task.module().parameters(), options.weight_decay);
+  const auto groups = parameter_groups(task.module().parameters(), options);
   if (options.parallel)
     optimizer_ = std::make_unique<dist::ShardedOptimizer>(*options.parallel, groups, algorithm_of(options));
   else
     optimizer_ = std::make_unique<optim::Optimizer>(groups, algorithm_of(options));
   if (options.ema > 0) ema_.emplace(task.module().parameters(), optim::EmaOptions{.decay = options.ema});
+  if (options.schedule == "plateau") {
+    plateau_.emplace(*optimizer_, optim::plateau_options(options.schedule_parameters));
+    plateau_rates_ = plateau_->get_last_lr();
+  }
+}
+
+void TrainingStep::set_rates(int64_t step) {
+  if (!plateau_) return schedule_.apply(*optimizer_, step);
+  std::vector<double> rates;
+  for (const double rate : plateau_rates_) rates.push_back(schedule_.rate(step, rate));
+  optimizer_->set_group_lr(rates);
+}
+
+void TrainingStep::on_validation(double metric) {
+  if (!plateau_) return;
+  optimizer_->set_group_lr(plateau_rates_);
+  plateau_->step(metric);
+  plateau_rates_ = plateau_->get_last_lr();
 }
 
 Tensor TrainingStep::forward(const AnyBatch& batch) {
@@ -94,7 +112,7 @@ TrainingStep::Pending TrainingStep::queue(int64_t number, int64_t epoch, std::ve
   Generator& generator = task_.module().generator();
   // Masks keyed by the data differ between epochs through the draw's number alone.
   if (task_.keyed_dropout()) generator.set_offset(static_cast<uint64_t>(epoch + 1) << 32);
-  schedule_.apply(*optimizer_, number - 1);
+  set_rates(number - 1);
 
   Pending pending;
   pending.offset = generator.offset();
@@ -146,18 +164,23 @@ StateView TrainingStep::state() const {
   for (const NamedTensor& entry : scaler_.state_dict()) state.push_back({kScaler + entry.name, entry.tensor});
   if (ema_)
     for (const NamedTensor& entry : ema_->state_dict()) state.push_back({kEma + entry.name, entry.tensor});
+  if (plateau_) {
+    optimizer_->set_group_lr(plateau_rates_);  // its state has them
+    for (const NamedTensor& entry : plateau_->state_dict()) state.push_back({kPlateau + entry.name, entry.tensor});
+  }
   return state;
 }
 
 void TrainingStep::load_state(const StateView& state) {
-  StateView optimizer, scaler, ema;
+  StateView optimizer, scaler, ema, plateau;
+  const std::pair<const std::string&, StateView&> parts[] = {{kScaler, scaler}, {kEma, ema}, {kPlateau, plateau}};
   for (const NamedTensor& entry : state) {
-    if (entry.name.starts_with(kScaler))
-      scaler.push_back({entry.name.substr(kScaler.size()), entry.tensor});
-    else if (entry.name.starts_with(kEma))
-      ema.push_back({entry.name.substr(kEma.size()), entry.tensor});
-    else
+    const auto* const part = std::find_if(std::begin(parts), std::end(parts),
+                                          [&](const auto& p) { return entry.name.starts_with(p.first); });
+    if (part == std::end(parts))
       optimizer.push_back(entry);
+    else
+      part->second.push_back({entry.name.substr(part->first.size()), entry.tensor});
   }
   TERN_CHECK(scaler.empty() != scaler_.enabled(), "resume: the checkpoint ", scaler.empty() ? "has no" : "has a",
              " loss scaler's state, this run ", scaler_.enabled() ? "needs one" : "has no scaler",
@@ -165,9 +188,16 @@ void TrainingStep::load_state(const StateView& state) {
   TERN_CHECK(ema.empty() != ema_.has_value(), "resume: the checkpoint ", ema.empty() ? "has no" : "has",
              " averages of the weights, this run ", ema_ ? "needs them" : "has none",
              ": it was made with another --ema");
+  TERN_CHECK(plateau.empty() != plateau_.has_value(), "resume: the checkpoint ", plateau.empty() ? "has no" : "has a",
+             " state of the schedule plateau, this run ", plateau_ ? "needs one" : "has another schedule",
+             ": it was made with another --schedule");
   optimizer_->load_state_dict(optimizer);
   if (ema_) ema_->load_state_dict(ema);
   if (scaler_.enabled()) scaler_.load_state_dict(scaler);
+  if (plateau_) {
+    plateau_->load_state_dict(plateau);
+    plateau_rates_ = plateau_->get_last_lr();
+  }
 }
 
 /// On CUDA the ranks may have queued different numbers of steps and cannot ask each other: yes.
@@ -202,51 +232,6 @@ void TrainingStep::explain(Pending& pending, const std::string& what) {
   const bool elsewhere = is_parallel() && found_on_any_rank(found);
   if (!found && elsewhere) throw dist::PeerError(step + "another rank's error names the op");
   fail(step, reason, "; try a lower --lr, a longer --warmup or --dtype fp32");
-}
-
-namespace {
-
-template <class Options>
-optim::Algorithm with_options(Options chosen, const TrainOptions& options) {
-  chosen.lr = options.lr;
-  chosen.master_weights = !options.kahan;
-  chosen.kahan = options.kahan;
-  chosen.capturable = options.device.is_cuda();
-  return optim::algorithm_of(chosen);
-}
-
-const struct {
-  const char* name;
-  optim::Algorithm (*make)(const TrainOptions& options);
-} kOptimizers[] = {
-    {"adamw", [](const TrainOptions& o) { return with_options(optim::AdamWOptions{}, o); }},
-    {"adam", [](const TrainOptions& o) { return with_options(optim::AdamOptions{}, o); }},
-    {"sgd", [](const TrainOptions& o) { return with_options(optim::SGDOptions{.momentum = 0.9}, o); }},
-    {"nadam", [](const TrainOptions& o) { return with_options(optim::NAdamOptions{}, o); }},
-    {"radam", [](const TrainOptions& o) { return with_options(optim::RAdamOptions{}, o); }},
-    {"rmsprop", [](const TrainOptions& o) { return with_options(optim::RMSpropOptions{}, o); }},
-    {"adagrad", [](const TrainOptions& o) { return with_options(optim::AdagradOptions{}, o); }},
-    {"adadelta", [](const TrainOptions& o) { return with_options(optim::AdadeltaOptions{}, o); }},
-    {"lion", [](const TrainOptions& o) { return with_options(optim::LionOptions{}, o); }},
-    {"lamb", [](const TrainOptions& o) { return with_options(optim::LambOptions{}, o); }},
-    {"adafactor", [](const TrainOptions& o) { return with_options(optim::AdafactorOptions{}, o); }},
-};
-
-}  // namespace
-
-std::vector<std::string> optimizer_names() {
-  std::vector<std::string> names;
-  for (const auto& optimizer : kOptimizers) names.push_back(optimizer.name);
-  return names;
-}
-
-optim::Algorithm algorithm_of(const TrainOptions& options) {
-  std::string known;
-  for (const auto& optimizer : kOptimizers) {
-    if (options.optimizer == optimizer.name) return optimizer.make(options);
-    known += std::string(known.empty() ? "" : ", ") + optimizer.name;
-  }
-  fail("optimizer: expected one of ", known, ", got '", options.optimizer, "'");
 }
 
 }  // namespace tern::models

@@ -38,11 +38,13 @@ class TrainingStep {
   /// finite (float16: when too many updates in a row overflowed); the weights are then as if the step had not been.
   StepMetrics finish(Pending& pending);
 
+  /// After a validation: the schedule plateau follows its metric.
+  void on_validation(double metric);
   /// The averages of the weights; null without TrainOptions::ema.
   const optim::EMA* ema() const { return ema_ ? &*ema_ : nullptr; }
 
-  /// The state of the optimizer, the loss scaler's under "scaler/" and the averages' under "ema/". Handles on live
-  /// tensors. To be called by all ranks; of a sharded optimizer rank 0 alone has it.
+  /// The state of the optimizer, the loss scaler's under "scaler/", the averages' under "ema/" and the plateau's under
+  /// "plateau/". Handles on live tensors. To be called by all ranks; of a sharded optimizer rank 0 alone has it.
   StateView state() const;
   /// Throws Error when it is not that of this optimizer and model.
   void load_state(const StateView& state);
@@ -52,6 +54,8 @@ class TrainingStep {
   }
 
  private:
+  /// Sets the learning rates of a step, counted from 0.
+  void set_rates(int64_t step);
   Tensor forward(const AnyBatch& batch);
   bool is_parallel() const { return options_.parallel && options_.parallel->group()->size() > 1; }
   bool is_weighted() const { return parts_ > 1 || is_parallel(); }
@@ -66,6 +70,8 @@ class TrainingStep {
   std::unique_ptr<optim::Optimizer> optimizer_;
   optim::GradScaler scaler_;
   optim::Schedule schedule_;
+  std::optional<optim::ReduceLROnPlateau> plateau_;
+  std::vector<double> plateau_rates_;  // of each group, without the warmup
   std::optional<optim::EMA> ema_;
   const std::vector<Part>* work_ = nullptr;  // the parts of the step that is run or recorded
   int64_t parts_ = 1, recorded_parts_ = 0;

@@ -45,6 +45,7 @@ class ViT final : public ImageClassifier {
   /// to the mean.
   std::vector<Tensor> attention_rollout(const Tensor& images) const override;
 
+  std::string hidden_layers() const override { return "encoder."; }
   void set_recompute(int64_t layers) override { encoder_.set_recompute(layers); }
 
   const ViTConfig& config() const { return config_; }

@@ -247,18 +247,21 @@ TEST(Trainer, AccumulatedBatchesAreWeightedByTheirExamples) {
 
 /// A run that is stopped at any possible point and resumed ends with the result of an uninterrupted run.
 TEST(Trainer, ResumedAnywhereItEndsTheSame) {
-  const Script script{.targets = {{0, 3, 1}, {-1, 2}, {4, 4, 4}}, .validation = {0.5, 0.2, 0.3}, .noise = true};
+  const Script script{.targets = {{0, 3, 1}, {-1, 2}, {4, 4, 4}}, .validation = {0.3, 0.5, 0.2}, .noise = true};
   TrainOptions options = plain_sgd(0.1);
-  options.schedule = "cosine";
+  options.warmup = 3;
+  options.schedule_parameters = {.gamma = 0.5, .patience = 0};
   struct Case {
     std::string optimizer;
     int accumulate = 1;
     double ema = 0;
     int stops_between = 1;
+    std::string schedule = "cosine";
   };
-  std::vector<Case> cases = {{"adamw"}, {"adamw", 2}, {"adamw", 1, 0.7}};
+  std::vector<Case> cases = {{"adamw"}, {"adamw", 2}, {"adamw", 1, 0.7}, {"adamw", 1, 0, 1, "plateau"}};
   for (const std::string& name : optimizer_names()) cases.push_back({name, 1, 0, 5});
-  for (const auto& [optimizer, accumulate, ema, stops_between] : cases) {
+  for (const auto& [optimizer, accumulate, ema, stops_between, schedule] : cases) {
+    options.schedule = schedule;
     options.optimizer = optimizer;
     options.accumulate = accumulate;
     options.ema = ema;
@@ -300,6 +303,32 @@ TEST(Trainer, ResumedAnywhereItEndsTheSame) {
   }
 }
 
+/// A metric that does not rise lowers the rate, once the patience is over; the warmup scales it.
+TEST(Trainer, PlateauFollowsTheMetric) {
+  // The metric is 1 - loss: better, equal, worse, worse, better by less than 1e-4, worse.
+  const std::vector<double> losses = {0.5, 0.4, 0.4, 0.45, 0.6, 0.39995, 0.7};
+  const struct {
+    int64_t patience;
+    std::vector<double> rates;  // of each epoch
+  } cases[] = {{0, {1, 1, 1, 0.5, 0.25, 0.125, 0.0625}}, {1, {1, 1, 1, 1, 0.5, 0.5, 0.25}}};
+  for (const auto& [patience, rates] : cases) {
+    LineTask task({.targets = std::vector<std::vector<double>>(7, {1, 2}), .validation = losses});
+    TrainOptions options = plain_sgd(0.01);
+    options.schedule = "plateau";
+    options.warmup = 4;
+    options.schedule_parameters = {.gamma = 0.5, .patience = patience};
+    train(task, options, task.seen);
+    ASSERT_EQ(task.seen.steps.size(), 14u);
+    for (size_t i = 0; i < 14; ++i)
+      EXPECT_NEAR(task.seen.steps[i].lr, 0.01 * rates[i / 2] * std::min(1.0, static_cast<double>(i) / 4), 1e-12)
+          << patience << " " << i;
+  }
+  LineTask task({.targets = {{0}}});
+  TrainOptions options = plain_sgd(0.01);
+  options.schedule = "plateau";
+  EXPECT_TRUE(test::has(test::error_of([&] { train(task, options, task.seen); }), "no rows are validated on"));
+}
+
 /// Each optimizer is the one of its name: its first step, of a gradient that is not small, has its size.
 TEST(Trainer, OptimizersByName) {
   const auto momentum = [](double t) { return 0.9 * (1 - 0.5 * std::pow(0.96, 0.004 * t)); };  // NAdam's
@@ -308,7 +337,7 @@ TEST(Trainer, OptimizersByName) {
   const std::map<std::string, double> first_steps = {
       {"adamw", 0.1},   {"adam", 0.1}, {"nadam", 0.1 * (1 + nesterov)}, {"radam", 0.2},     {"rmsprop", 1},
       {"adagrad", 0.1}, {"sgd", 0.2},  {"adadelta", 0.1 * adadelta},    {"adafactor", 0.1}, {"lion", 0.1},
-      {"lamb", 0.1}};
+      {"lamb", 0.1},    {"muon", 0.1}};
   for (const std::string& name : optimizer_names()) {
     LineTask task({.targets = {{0}}});  // the weight is 1, the gradient 2
     TrainOptions options = plain_sgd(0.1);
@@ -319,8 +348,35 @@ TEST(Trainer, OptimizersByName) {
   }
 }
 
+/// Two steps of SGD by hand, with the momentum that is given, and Nesterov's.
+TEST(Trainer, MomentumIsTheOptions) {
+  for (const double momentum : {0.0, 0.5})
+    for (const bool nesterov : {false, true}) {
+      if (nesterov && momentum == 0) continue;
+      LineTask task({.targets = {{0, 3}}});
+      TrainOptions options = plain_sgd(0.1);
+      options.momentum = momentum;
+      options.nesterov = nesterov;
+      train(task, options, task.seen);
+      double w = 1, buffer = 0;
+      for (const double target : {0.0, 3.0}) {
+        const double gradient = 2 * (w - target);
+        buffer = momentum * buffer + gradient;
+        w -= 0.1 * (nesterov ? gradient + momentum * buffer : buffer);
+      }
+      EXPECT_NEAR(task.weight(), w, 1e-5) << momentum << " " << nesterov;
+    }
+}
+
 TEST(Trainer, WrongOptions) {
   LineTask task({.targets = {{0}}});
+  const auto wrong = [&](const TrainOptions& options) {
+    return test::error_of([&] { train(task, options, task.seen); });
+  };
+  EXPECT_TRUE(test::has(wrong({.momentum = 0.9}), "momentum is for the optimizers sgd, rmsprop, muon, not for adamw"));
+  EXPECT_TRUE(test::has(wrong({.optimizer = "muon", .nesterov = true}), "nesterov is for the optimizer sgd, not for"));
+  EXPECT_TRUE(test::has(wrong({.optimizer = "sgd", .momentum = 0, .nesterov = true}), "a momentum above 0"));
+  EXPECT_TRUE(test::has(wrong({.optimizer = "muon", .kahan = true}), "kahan is not for the optimizer muon"));
   EXPECT_THROW(train(task, {.optimizer = "adamax"}, task.seen), Error);
   EXPECT_THROW(train(task, {.schedule = "step"}, task.seen), Error);
   LineTask none({.targets = {{}}});

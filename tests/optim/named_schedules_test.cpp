@@ -72,6 +72,7 @@ TEST_F(NamedSchedules, ThoseThatBeginAfterTheWarmup) {
                      for (; done >= length; length *= times) done -= length;
                      return half_cosine(static_cast<double>(done) / static_cast<double>(length));
                    });
+    expect_factors("plateau", {}, [&](int64_t step) { return step < warmup_ ? rise(step) : 1.0; });
     expect_factors("inverse-sqrt", {.timescale = static_cast<double>(scale)}, [&](int64_t step) {
       return step < warmup_ ? rise(step) : std::sqrt(static_cast<double>(scale) / (after(step) + scale));
     });
@@ -126,6 +127,8 @@ TEST(NamedSchedulesErrors, NameTheOption) {
   refused("cosine-restarts", {.period = 3, .period_factor = 0}, "period_factor must be at least 1, got 0");
   refused("inverse-sqrt", {.timescale = -2}, "inverse-sqrt's timescale");
   refused("inverse-sqrt", {.timescale = 0.5}, "is a fraction of total_steps, which is 0", {});
+  refused("plateau", {.gamma = 1}, "plateau's gamma must be in [0, 1), got 1");
+  refused("plateau", {.patience = -1}, "plateau's patience must be >= 0, got -1");
   refused("one-cycle", {.rise = 1.5}, "rise must be in [0, 1], got 1.5");
   refused("one-cycle", {}, "warmup = 0, got 0.1", {.total_steps = 10, .warmup = 0.1});
   for (const std::string& name : optim::schedule_names())

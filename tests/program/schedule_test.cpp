@@ -48,6 +48,8 @@ std::vector<NamedCase> named_cases() {
       {"inverse-sqrt", "--warmup 4 --schedule-timescale 9",
        [](double s) { return s < 4 ? s / 4 : 1 / std::sqrt((s - 4 + 9) / 9); }},
       {"inverse-sqrt", "--warmup 0.2", [](double s) { return s < 4 ? s / 4 : 1 / std::sqrt(s / 4); }},
+      // The first validation, after 17 steps, is the best so far.
+      {"plateau", "--warmup 4 --schedule-patience 0", [](double s) { return rise(s, 4); }},
       {"one-cycle", "--schedule-rise 0.25",  // up in 0.25 * 20 - 1 steps, down in 15
        [](double s) {
          return s <= 4 ? 1 + (0.04 - 1) * half_cosine(s / 4)
@@ -102,6 +104,36 @@ TEST_F(ScheduleProgramTest, AResumedRunKeepsIt) {
   refused("--schedule-gamma 0.25", "--schedule-gamma was 0.5 and is 0.25");
   expect_error(tern(arguments("falls", "--max-steps 20 --resume falls --schedule multi-step --schedule-milestones 6")),
                1, {"--schedule was step and is multi-step", "--schedule-milestones was not given and is 6"});
+}
+
+/// The rate falls after each validation whose accuracy is not the best so far, and wherever the run is cut.
+TEST_F(ScheduleProgramTest, PlateauFollowsTheValidations) {
+  const Words options = "--schedule plateau --schedule-patience 0 --schedule-gamma 0.5 --warmup 0 --keep 99";
+  succeeds(arguments("whole", options));
+  double rate = kRate, best = -1;
+  int falls = 0;
+  for (const Json& line : metrics("whole")) {
+    if (line.contains("lr")) {
+      EXPECT_NEAR(line["lr"].get<double>(), rate, 1e-15) << line;
+    }
+    if (!line.contains("val_accuracy")) continue;
+    const double now = line["val_accuracy"].get<double>();
+    if (now > best + 1e-4)
+      best = now;
+    else
+      rate *= 0.5, ++falls;
+  }
+  EXPECT_GE(falls, 2);
+  for (const std::string& name : checkpoints("whole")) {
+    SCOPED_TRACE(name);
+    fs::remove_all(file("again"));
+    copy("whole", "again");
+    succeeds(resume("again/checkpoints/" + name));
+    expect_same("again", "whole");
+  }
+  expect_error(tern(arguments("none", "--schedule plateau --split all")), 1, {"no rows are validated on", "--split"});
+  expect_error(tern("train distilbert --schedule plateau --schedule-gamma 1"), 2, {"--schedule-gamma", "below 1"});
+  expect_error(tern("train distilbert --schedule-patience 2"), 2, {"--schedule-patience is for --schedule plateau"});
 }
 
 }  // namespace
