@@ -37,6 +37,7 @@
 #include "tern/data/datasets/mnist.h"
 #include "tern/data/datasets/table.h"
 #include "tern/data/datasets/tagged_set.h"
+#include "tern/data/datasets/target_set.h"
 #include "tern/data/datasets/text_set.h"
 #include "tern/data/datasets/token_set.h"
 #include "tern/data/images/image.h"

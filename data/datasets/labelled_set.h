@@ -12,6 +12,10 @@ namespace tern::data {
 /// The part of the official split that a row belongs to.
 enum class Part : uint8_t { kTrain, kValidation, kTest };
 
+/// What a row is labelled with. A model's is Hugging Face's problem_type: single_label_classification,
+/// multi_label_classification or regression.
+enum class LabelKind : uint8_t { kOne, kSeveral, kNumber };
+
 struct LabelledSet {
   std::string name;             // "imdb", "digits" or the path
   std::vector<int32_t> labels;  // [size()], 0 .. label_names.size() - 1

@@ -18,24 +18,6 @@ namespace {
 
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
-/// A decimal number, "nan" or "inf"; nothing if the text is none.
-std::optional<double> parse_decimal(std::string_view text) {
-  const bool signed_text = text.starts_with('-') || text.starts_with('+');
-  const std::string_view digits = text.substr(signed_text ? 1 : 0);
-  if (digits.starts_with('-') || digits.ends_with(')')) return std::nullopt;  // from_chars takes "nan(x)"
-  long double value = 0;  // has the range to tell a number that is too large from one that is too small
-  double rounded = 0;
-  const char* const end = digits.data() + digits.size();
-  auto [stop, error] = std::from_chars(digits.data(), end, rounded);
-  if (error == std::errc::result_out_of_range && stop == end) {
-    if (std::from_chars(digits.data(), end, value).ec != std::errc()) return std::nullopt;
-    rounded = value > 1 ? kInfinite : 0;
-    error = std::errc();
-  }
-  if (error != std::errc() || stop != end || digits.empty()) return std::nullopt;
-  return text.starts_with('-') ? -rounded : rounded;
-}
-
 /// The columns of the names, in their order.
 std::vector<size_t> find_columns(const std::vector<std::string>& names, const std::vector<std::string>& header,
                                  const Location& where) {
@@ -87,6 +69,23 @@ Tensor matrix(const std::vector<float>& values, int64_t rows, size_t columns) {
 }
 
 }  // namespace
+
+std::optional<double> parse_decimal(std::string_view text) {
+  const bool signed_text = text.starts_with('-') || text.starts_with('+');
+  const std::string_view digits = text.substr(signed_text ? 1 : 0);
+  if (digits.starts_with('-') || digits.ends_with(')')) return std::nullopt;  // from_chars takes "nan(x)"
+  long double value = 0;  // has the range to tell a number that is too large from one that is too small
+  double rounded = 0;
+  const char* const end = digits.data() + digits.size();
+  auto [stop, error] = std::from_chars(digits.data(), end, rounded);
+  if (error == std::errc::result_out_of_range && stop == end) {
+    if (std::from_chars(digits.data(), end, value).ec != std::errc()) return std::nullopt;
+    rounded = value > 1 ? kInfinite : 0;
+    error = std::errc();
+  }
+  if (error != std::errc() || stop != end || digits.empty()) return std::nullopt;
+  return text.starts_with('-') ? -rounded : rounded;
+}
 
 Table read_table(const std::string& path, const TableOptions& options) {
   InputStream in(path);

@@ -1,7 +1,9 @@
 #pragma once
 // Numbers from CSV and TSV files, for regression and for classifiers of tables.
 
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "tern/core/tensor.h"
@@ -30,5 +32,8 @@ struct Table {
 /// Error with line and column: no number, a non-finite one, a row with more or fewer fields; a column that is missing,
 /// named twice, or both target and feature; no rows.
 Table read_table(const std::string& path, const TableOptions& options = {});
+
+/// The value of a decimal number, "nan" or "inf" (any case, with a sign); nothing if the text is none.
+std::optional<double> parse_decimal(std::string_view text);
 
 }  // namespace tern::data

@@ -1,32 +1,16 @@
 #pragma once
-// Texts with more than one label: a set of labels for each text, or a tag for each word.
+// Texts with a tag for each word.
 
 #include <cstdint>
 #include <functional>
 #include <string>
 #include <vector>
 
-#include "tern/core/tensor.h"
-#include "tern/data/datasets/text_set.h"
 #include "tern/data/datasets/token_set.h"
 #include "tern/data/loader_tokens.h"
 #include "tern/data/tokenizers/wordpiece.h"
 
 namespace tern::data {
-
-/// Texts, each with any number of labels.
-struct MultiLabelSet {
-  TextSet texts;                         // texts.labels are all 0 and say nothing
-  std::vector<std::string> label_names;  // of the columns of targets
-  Tensor targets;                        // float32 [texts.size(), labels]: 1 where the text has the label, otherwise 0
-};
-
-/// Reads a .csv or .tsv file with a header row and a text column (text, sentence or review, as load_text). Labels are
-/// in `columns`, named by their headers, whose fields are 0 or 1; or, if `columns` is empty, in one column "labels" (or
-/// "label") of names that `separator` separates, in the order of their sorted names (an empty field: no label). Throws
-/// Error with line and column.
-MultiLabelSet read_multi_label(const std::string& path, const std::vector<std::string>& columns = {},
-                               char separator = ';');
 
 /// Sentences with a tag for each word.
 struct TaggedSet {
@@ -54,9 +38,5 @@ struct TaggedTokens {
   static std::function<void(TokenBatch& batch)> labels_of(std::shared_ptr<const TaggedTokens> tagged);
 };
 TaggedTokens tokenize(const TaggedSet& set, const WordPiece& tokenizer, int64_t max_length);
-
-/// TokenLoaderOptions::transform that replaces a batch's labels by float32 [sequences, columns], the rows of `targets`
-/// (float32 [data set rows, columns]). Sequences that only fill a batch get kIgnoredLabel in every column.
-std::function<void(TokenBatch& batch)> row_targets(const Tensor& targets);
 
 }  // namespace tern::data

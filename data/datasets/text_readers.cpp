@@ -5,6 +5,7 @@
 
 #include "tern/core/io/input_file.h"
 #include "tern/core/io/json.h"
+#include "tern/data/datasets/columns.h"
 #include "tern/data/datasets/delimited.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/imdb.h"
@@ -23,26 +24,8 @@ namespace tern::data {
 namespace fs = std::filesystem;
 namespace {
 
-struct ColumnKind {
-  const char* meaning;
-  std::vector<std::string> names;
-};
+constexpr const char* kOfLists = "; lists of labels are read as several labels for each text (--task multi_label)";
 const ColumnKind kLabelColumn = {"label", {"label", "sentiment"}};
-const ColumnKind kTextColumn = {"text", {"text", "sentence", "review"}};
-
-/// Which of the names found in a header or an object is the wanted one; errors list what was found.
-size_t find_column(const ColumnKind& kind, const std::vector<std::string>& found, const Location& where) {
-  std::vector<size_t> matches;
-  for (size_t i = 0; i < found.size(); ++i) {
-    const std::string name = lower_ascii(trim(found[i]));
-    if (std::find(kind.names.begin(), kind.names.end(), name) != kind.names.end()) matches.push_back(i);
-  }
-  TERN_CHECK(!matches.empty(), where, ": no ", kind.meaning, " column (", join(kind.names, " or "),
-             "); found: ", join(found, ", "));
-  TERN_CHECK(matches.size() == 1, where, ": more than one ", kind.meaning, " column: ", found[matches[0]], " and ",
-             found[matches[1]], "; rename one");
-  return matches[0];
-}
 
 TextSet read_delimited(const std::string& path, char delimiter, const LoadOptions& options) {
   TextSet set;
@@ -53,7 +36,7 @@ TextSet read_delimited(const std::string& path, char delimiter, const LoadOption
   TERN_CHECK(reader.next(fields), path, ": the file is empty; expected a header row with a label and a text column");
   const Location header{path, reader.line()};
   const size_t columns = fields.size();
-  const size_t text = find_column(kTextColumn, fields, header);
+  const size_t text = find_column(text_column(), fields, header);
   const size_t label = find_column(kLabelColumn, fields, header);
   LabelIndex index(options.known_labels);
   while (reader.next(fields)) {
@@ -72,11 +55,11 @@ void add_object(const nlohmann::json& object, const Location& where, LabelIndex&
   TERN_CHECK(object.is_object(), where, ": expected a JSON object with a label and a text, got ", object.type_name());
   std::vector<std::string> keys;
   for (const auto& item : object.items()) keys.push_back(item.key());
-  const auto& text = object[keys[find_column(kTextColumn, keys, where)]];
+  const auto& text = object[keys[find_column(text_column(), keys, where)]];
   const auto& label = object[keys[find_column(kLabelColumn, keys, where)]];
   TERN_CHECK(text.is_string(), where, ": the text must be a string, got ", text.type_name());
   TERN_CHECK(label.is_string() || label.is_number_integer(), where, ": the label must be a string or an integer, got ",
-             label.is_number() ? label.dump() : label.type_name());
+             label.is_number() ? label.dump() : label.type_name(), label.is_array() ? kOfLists : "");
   const std::string name = label.is_string() ? label.get<std::string>() : label.dump();
   set.add(text.get_ref<const std::string&>(), index.id(name, where));
 }

@@ -7,6 +7,7 @@
 #include "tern/data/datasets/documents.h"
 #include "tern/data/datasets/table.h"
 #include "tern/data/datasets/tagged_set.h"
+#include "tern/data/datasets/target_set.h"
 #include "tern/data/loader.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"
@@ -89,23 +90,25 @@ TEST_F(Reader, TableErrors) {
 
 TEST_F(Reader, TextsWithSeveralLabels) {
   const std::string lists = write("m.csv", "labels,Text\nred; big,one\n,two\nbig;;big,\"three\nlines\"\n");
-  const MultiLabelSet set = read_multi_label(lists);
+  const TargetSet set = read_multi_label(lists);
   EXPECT_EQ(set.label_names, (Names{"big", "red"}));
   EXPECT_EQ(set.targets.shape(), (Shape{3, 2}));
   EXPECT_EQ(set.targets.to_vector<float>(), (Floats{1, 1, 0, 0, 1, 0}));
   EXPECT_EQ(set.texts.text(2), "three\nlines");
   EXPECT_EQ(set.texts.size(), 3);
   const std::string columns = write("m.tsv", "review\tRed\tn\tBig\na\t0\t7\t1\nb\t1\t8\t1\n");
-  const MultiLabelSet chosen = read_multi_label(columns, {"Big", "Red"});
+  const TargetSet chosen = read_multi_label(columns, {.columns = {"Big", "Red"}});
   EXPECT_EQ(chosen.label_names, (Names{"Big", "Red"}));
   EXPECT_EQ(chosen.targets.to_vector<float>(), (Floats{1, 0, 1, 1}));
-  EXPECT_TRUE(fails([&] { read_multi_label(columns, {"n"}); }, {"m.tsv:2: column 3 (n): expected 0 or 1, got \"7\""}));
-  EXPECT_TRUE(fails([&] { read_multi_label(columns, {"q"}); }, {"m.tsv:1: no column q; found: review, Red"}));
-  EXPECT_TRUE(fails([&] { read_multi_label(columns); }, {"no column labels or label"}));
+  EXPECT_TRUE(fails([&] { read_multi_label(columns, {.columns = {"n"}}); },
+                    {"m.tsv:2: column 3 (n): expected 0 or 1, got \"7\""}));
+  EXPECT_TRUE(fails([&] { read_multi_label(columns, {.columns = {"q"}}); },
+                    {"m.tsv:1: no label column (q); found: review, Red"}));
+  EXPECT_TRUE(fails([&] { read_multi_label(columns); }, {"no labels column (labels or label)"}));
   for (const auto& [text, error] : {std::pair("", "is empty"), std::pair("text,labels\n", "no rows"),
                                     std::pair("text,labels\na,\n", "no row has a label"),
                                     std::pair("text,labels\na\n", "m.csv:2: expected 2 fields"),
-                                    std::pair("labels\na\n", "no column text or sentence or review")}) {
+                                    std::pair("labels\na\n", "no text column (text or sentence or review)")}) {
     const std::string path = write("m.csv", text);
     EXPECT_TRUE(fails([&] { read_multi_label(path); }, {error}));
   }

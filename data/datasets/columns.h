@@ -1,0 +1,22 @@
+#pragma once
+// Columns of a header, or names in a JSON object, by what they hold.
+
+#include <string>
+#include <vector>
+
+#include "tern/data/datasets/label_index.h"
+
+namespace tern::data {
+
+struct ColumnKind {
+  const char* meaning;             // for messages
+  std::vector<std::string> names;  // in lower case
+};
+
+const ColumnKind& text_column();  // text, sentence or review
+
+/// Which of the found names is one of the kind's, in any case and with surrounding space. Throws Error that lists what
+/// was found when none is, or more than one.
+size_t find_column(const ColumnKind& kind, const std::vector<std::string>& found, const Location& where);
+
+}  // namespace tern::data

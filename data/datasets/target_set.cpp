@@ -1,0 +1,298 @@
+#include "tern/data/datasets/target_set.h"
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <unordered_map>
+
+#include "tern/core/io/file_kind.h"
+#include "tern/core/io/input_file.h"
+#include "tern/core/io/json.h"
+#include "tern/core/io/pickle.h"
+#include "tern/data/datasets/columns.h"
+#include "tern/data/datasets/delimited.h"
+#include "tern/data/datasets/table.h"
+#include "tern/data/datasets/utf8.h"
+#include "tern/kernels/base/check.h"
+
+namespace tern::data {
+namespace {
+
+const ColumnKind kListColumn = {"labels", {"labels", "label"}};
+const ColumnKind kNumberColumn = {"number", {"label", "score"}};
+
+/// The labels of a text.
+using LabelRow = std::vector<std::string>;
+
+std::string extension_of(const std::string& path) {
+  return lower_ascii(std::filesystem::path(path).extension().string());
+}
+char delimiter_of(const std::string& path) { return extension_of(path) == ".tsv" ? '\t' : ','; }
+
+/// Reads a .csv or .tsv file: `on_header` gets the names of the columns, `on_row` the fields of each record.
+void read_records(const std::string& path,
+                  const std::function<void(const std::vector<std::string>& header, const Location& where)>& on_header,
+                  const std::function<void(const std::vector<std::string>& fields, const Location& where)>& on_row) {
+  InputStream in(path);
+  DelimitedReader reader(in, delimiter_of(path), path);
+  std::vector<std::string> header, fields;
+  TERN_CHECK(reader.next(header), path, ": the file is empty; expected a header row with a text column and labels");
+  on_header(header, {path, reader.line()});
+  int64_t rows = 0;
+  for (; reader.next(fields); ++rows) {
+    const Location where{path, reader.line()};
+    TERN_CHECK(fields.size() == header.size(), where, ": expected ", header.size(), " fields as in the header, got ",
+               fields.size());
+    on_row(fields, where);
+  }
+  TERN_CHECK(rows > 0, path, ": no rows after the header");
+}
+
+/// Reads a .jsonl file. `on_object` may return false, which ends the reading.
+void read_objects(const std::string& path,
+                  const std::function<bool(const nlohmann::json& object, const std::vector<std::string>& names,
+                                           const Location& where)>& on_object) {
+  InputStream in(path);
+  std::string line, valid;
+  bool any = false;
+  for (int64_t number = 1; next_line(in, line, path, number); ++number) {
+    const Location where{path, number};
+    std::string_view content = line;
+    if (number == 1 && content.starts_with("\xef\xbb\xbf")) content.remove_prefix(3);
+    content = trim(content);
+    if (content.empty()) continue;
+    any = true;
+    valid.clear();
+    append_valid_utf8(content, valid);
+    const nlohmann::json object = parse_json_object(valid, tern::detail::concatenate(where));
+    std::vector<std::string> names;
+    for (const auto& item : object.items()) names.push_back(item.key());
+    if (!on_object(object, names, where)) return;
+  }
+  TERN_CHECK(any, path, ": no rows; expected one JSON object a line");
+}
+
+const std::string& text_in(const nlohmann::json& object, const std::vector<std::string>& names, const Location& where) {
+  const nlohmann::json& text = object[names[find_column(text_column(), names, where)]];
+  TERN_CHECK(text.is_string(), where, ": the text must be a string, got ", text.type_name());
+  return text.get_ref<const std::string&>();
+}
+
+LabelRow split_labels(std::string_view field, char separator) {
+  LabelRow labels;
+  while (!field.empty()) {
+    const std::string_view name = trim(field.substr(0, field.find(separator)));
+    field.remove_prefix(std::min(field.find(separator), field.size() - 1) + 1);
+    if (!name.empty()) labels.emplace_back(name);
+  }
+  return labels;
+}
+
+/// The labels whose columns hold 1.
+LabelRow set_labels(const std::vector<std::string>& fields, const std::vector<size_t>& columns,
+                    const std::vector<std::string>& names, const Location& where) {
+  LabelRow labels;
+  for (size_t i = 0; i < columns.size(); ++i) {
+    const std::string_view field = trim(fields[columns[i]]);
+    TERN_CHECK(field == "0" || field == "1", where, ": column ", columns[i] + 1, " (", names[i],
+               "): expected 0 or 1, got \"", tern::detail::printable(field), "\"");
+    if (field == "1") labels.push_back(names[i]);
+  }
+  return labels;
+}
+
+LabelRow listed_labels(const nlohmann::json& value, char separator, const Location& where) {
+  if (value.is_string()) return split_labels(value.get_ref<const std::string&>(), separator);
+  TERN_CHECK(value.is_array(), where, ": the labels must be a list or a string of names separated by '", separator,
+             "', got ", value.type_name());
+  LabelRow labels;
+  for (const nlohmann::json& label : value) {
+    TERN_CHECK(label.is_string() || label.is_number_integer(), where,
+               ": each label must be a string or an integer, got ", shortened(label));
+    const std::string name = label.is_string() ? label.get<std::string>() : label.dump();
+    TERN_CHECK(!trim(name).empty(), where, ": a label is empty");
+    labels.emplace_back(trim(name));
+  }
+  return labels;
+}
+
+/// Collects the labels of texts; their ids are known at the end.
+class LabelRows {
+ public:
+  explicit LabelRows(const std::vector<std::string>& known) : names_(known.begin(), known.end()), known_(known) {}
+
+  void add(const LabelRow& labels, const Location& where) {
+    for (const std::string& label : labels) {
+      if (!known_.empty())
+        TERN_CHECK(names_.contains(label), where, ": unknown label \"", tern::detail::printable(label),
+                   "\"; the known ones are ", join(known_, ", "));
+      names_.insert(label);
+      any_ = true;
+    }
+    rows_.push_back(labels);
+  }
+  void finish(const std::vector<std::string>& columns, TargetSet& set) const {
+    TERN_CHECK(any_ || !columns.empty() || !known_.empty(), set.texts.name, ": no row has a label");
+    set.label_names = !known_.empty()    ? known_
+                      : !columns.empty() ? columns
+                                         : std::vector<std::string>(names_.begin(), names_.end());
+    std::unordered_map<std::string, int64_t> places;
+    for (const std::string& name : set.label_names) places.emplace(name, static_cast<int64_t>(places.size()));
+    const auto width = static_cast<int64_t>(set.label_names.size());
+    set.targets = zeros({static_cast<int64_t>(rows_.size()), width});
+    float* row = set.targets.data<float>();
+    for (const LabelRow& labels : rows_) {
+      for (const std::string& label : labels) row[places.at(label)] = 1;
+      row += width;
+    }
+  }
+
+ private:
+  std::set<std::string> names_;
+  const std::vector<std::string> known_;
+  std::vector<LabelRow> rows_;
+  bool any_ = false;
+};
+
+void read_delimited_labels(const std::string& path, const MultiLabelOptions& options, TargetSet& set, LabelRows& rows) {
+  size_t text = 0, list = 0;
+  std::vector<size_t> places;
+  read_records(
+      path,
+      [&](const std::vector<std::string>& header, const Location& where) {
+        text = find_column(text_column(), header, where);
+        for (const std::string& name : options.columns)
+          places.push_back(find_column({"label", {lower_ascii(name)}}, header, where));
+        if (places.empty()) list = find_column(kListColumn, header, where);
+      },
+      [&](const std::vector<std::string>& fields, const Location& where) {
+        set.texts.add(fields[text], 0);
+        rows.add(places.empty() ? split_labels(fields[list], options.separator)
+                                : set_labels(fields, places, options.columns, where),
+                 where);
+      });
+}
+
+float finite(double value, std::string_view text, const Location& where) {
+  const auto rounded = static_cast<float>(value);
+  TERN_CHECK(std::isfinite(rounded), where, ": the label \"", tern::detail::printable(text),
+             "\" is not finite in float32; correct it, or leave the row out");
+  return rounded;
+}
+
+float number_of(std::string_view text, const Location& where) {
+  TERN_CHECK(!text.empty(), where, ": the label is empty; expected a number");
+  const std::optional<double> value = parse_decimal(text);
+  TERN_CHECK(value, where, ": the label must be a number, got \"", tern::detail::printable(text), "\"");
+  return finite(*value, text, where);
+}
+
+/// "a text file": one of those that this file reads.
+void check_extension(const std::string& path, const char* what) {
+  const std::string extension = extension_of(path);
+  TERN_CHECK(extension == ".csv" || extension == ".tsv" || extension == ".jsonl", "\"", path, "\": ", what,
+             " are read from a .csv, .tsv or .jsonl file");
+}
+
+}  // namespace
+
+TargetSet read_multi_label(const std::string& path, const MultiLabelOptions& options) {
+  check_extension(path, "several labels for each text");
+  TargetSet set;
+  set.texts.name = path;
+  LabelRows rows(options.known_labels);
+  if (extension_of(path) == ".jsonl") {
+    TERN_CHECK(options.columns.empty(), path, ": columns of 0 and 1 are for .csv and .tsv files");
+    read_objects(path, [&](const nlohmann::json& object, const std::vector<std::string>& names, const Location& where) {
+      set.texts.add(text_in(object, names, where), 0);
+      const nlohmann::json& labels = object[names[find_column(kListColumn, names, where)]];
+      rows.add(listed_labels(labels, options.separator, where), where);
+      return true;
+    });
+  } else {
+    read_delimited_labels(path, options, set, rows);
+  }
+  set.texts.label_names = {""};
+  rows.finish(options.columns, set);
+  return set;
+}
+
+TargetSet read_numbers(const std::string& path) {
+  check_extension(path, "a number for each text");
+  TargetSet set;
+  set.texts.name = path;
+  std::vector<float> values;
+  if (extension_of(path) == ".jsonl") {
+    read_objects(path, [&](const nlohmann::json& object, const std::vector<std::string>& names, const Location& where) {
+      set.texts.add(text_in(object, names, where), 0);
+      const nlohmann::json& label = object[names[find_column(kNumberColumn, names, where)]];
+      TERN_CHECK(label.is_number(), where, ": the label must be a number, got ", shortened(label));
+      values.push_back(finite(label.get<double>(), label.dump(), where));
+      return true;
+    });
+  } else {
+    size_t text = 0, column = 0;
+    read_records(
+        path,
+        [&](const std::vector<std::string>& header, const Location& where) {
+          text = find_column(text_column(), header, where);
+          column = find_column(kNumberColumn, header, where);
+        },
+        [&](const std::vector<std::string>& fields, const Location& where) {
+          set.texts.add(fields[text], 0);
+          values.push_back(number_of(trim(fields[column]), where));
+        });
+  }
+  set.texts.label_names = {""};
+  set.label_names = {"LABEL_0"};
+  set.targets = from_vector(values, {static_cast<int64_t>(values.size()), 1});
+  return set;
+}
+
+LabelKind label_kind_of(const std::string& source) {
+  const std::string extension = extension_of(source);
+  if (!tern::detail::name_exists(source) || std::filesystem::is_directory(source)) return LabelKind::kOne;
+  const auto by_names = [](const std::vector<std::string>& names) {
+    bool several = false, one = false;
+    for (const std::string& name : names) {
+      const std::string lower = lower_ascii(trim(name));
+      several = several || lower == "labels";
+      one = one || lower == "label" || lower == "sentiment";
+    }
+    return several && !one ? LabelKind::kSeveral : LabelKind::kOne;
+  };
+  LabelKind kind = LabelKind::kOne;
+  if (extension == ".jsonl") {
+    read_objects(source, [&](const nlohmann::json& object, const std::vector<std::string>& names, const Location&) {
+      kind = by_names(names);
+      for (const auto& item : object.items())
+        if (lower_ascii(item.key()) == "label" && item.value().is_array()) kind = LabelKind::kSeveral;
+      return false;
+    });
+  } else if (extension == ".csv" || extension == ".tsv") {
+    InputStream in(source);
+    DelimitedReader reader(in, delimiter_of(source), source);
+    std::vector<std::string> header;
+    if (reader.next(header)) kind = by_names(header);
+  }
+  return kind;
+}
+
+std::function<void(TokenBatch& batch)> row_targets(const Tensor& targets, float filler) {
+  TERN_CHECK(targets.dim() == 2 && targets.dtype() == DType::kFloat32 && targets.device().is_cpu(),
+             "row_targets: expected float32 [rows, columns] on the CPU, got ", targets.describe());
+  return [targets = targets.contiguous(), filler](TokenBatch& batch) {
+    const int64_t columns = targets.size(1);
+    batch.labels = full({batch.sequences(), columns}, filler);
+    for (size_t sequence = 0; sequence < batch.rows.size(); ++sequence) {
+      const int64_t row = batch.rows[sequence];
+      TERN_CHECK(row < targets.size(0), "row_targets: row ", row, " of ", targets.size(0));
+      std::copy_n(targets.data<float>() + row * columns, columns,
+                  batch.labels.data<float>() + static_cast<int64_t>(sequence) * columns);
+    }
+  };
+}
+
+}  // namespace tern::data

@@ -1,0 +1,50 @@
+#pragma once
+// Texts with something else than one label each: any number of labels, or a number.
+
+#include <functional>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "tern/core/tensor.h"
+#include "tern/data/datasets/text_set.h"
+#include "tern/data/loader_tokens.h"
+
+namespace tern::data {
+
+struct TargetSet {
+  TextSet texts;                         // texts.labels are all 0 and say nothing
+  std::vector<std::string> label_names;  // of the columns of targets
+  Tensor targets;  // float32 [texts.size(), columns]: 1 where a text has the label, otherwise 0; or its number
+};
+
+struct MultiLabelOptions {
+  /// Columns of a .csv or .tsv file, by their headers, whose fields are 0 or 1. Empty: the labels of a text are in one
+  /// column "labels" (or "label").
+  std::vector<std::string> columns = {};
+  char separator = ';';  // of the names in that column
+  /// The labels of a trained model, in the order of its outputs; any other is an error. Empty: sorted names.
+  std::vector<std::string> known_labels = {};
+};
+
+/// Texts, each with any number of labels: a .csv or .tsv file with a header row, or a .jsonl file of one object a line.
+/// The text's column or name is found as load_text finds it. An empty field is no label; in .jsonl the labels are a
+/// list of strings or integers, empty for none, or a string as in .csv. Throws Error with line and column, and when no
+/// row has a label.
+TargetSet read_multi_label(const std::string& path, const MultiLabelOptions& options = {});
+
+/// Texts, each with a number, in the column or under the name "label" (or "score"), of the same files. label_names is
+/// that of Hugging Face's regression, LABEL_0. Throws Error with line for what is no number, and for one that is not
+/// finite in float32.
+TargetSet read_numbers(const std::string& path);
+
+/// What a text file's rows are labelled with, by its header or its first object: several labels where they are under
+/// "labels" and none under "label" or "sentiment", or are a list; otherwise one. Sets by name and folders have one.
+LabelKind label_kind_of(const std::string& source);
+
+/// TokenLoaderOptions::transform that replaces a batch's labels by float32 [sequences, columns], the rows of `targets`
+/// (float32 [data set rows, columns]). Sequences that only fill a batch get `filler` in every column.
+std::function<void(TokenBatch& batch)> row_targets(const Tensor& targets,
+                                                   float filler = static_cast<float>(kIgnoredLabel));
+
+}  // namespace tern::data
