@@ -31,7 +31,18 @@ const std::set<std::string> kNeutral = {
     // read under another name
     "num_hidden_layers", "hidden_size", "num_attention_heads", "_num_labels", "num_labels", "id2label", "label2id"};
 
+constexpr std::pair<data::LabelKind, const char*> kProblemTypes[] = {
+    {data::LabelKind::kOne, "single_label_classification"},
+    {data::LabelKind::kSeveral, "multi_label_classification"},
+    {data::LabelKind::kNumber, "regression"}};
+
 }  // namespace
+
+const char* problem_type(data::LabelKind kind) {
+  for (const auto& [known, name] : kProblemTypes)
+    if (known == kind) return name;
+  return "";
+}
 
 ConfigFields::ConfigFields(const std::string& text, const std::string& source)
     : object_(parse_json_object(text, source)), source_(source) {}
@@ -67,11 +78,19 @@ template void ConfigFields::read(const char* name, double& value);
 template void ConfigFields::read(const char* name, bool& value);
 template void ConfigFields::read(const char* name, std::string& value);
 
+data::LabelKind ConfigFields::read_label_kind(size_t labels) {
+  std::string type = problem_type(labels == 1 ? data::LabelKind::kNumber : data::LabelKind::kOne);
+  read("problem_type", type);
+  for (const auto& [kind, name] : kProblemTypes)
+    if (type == name) return kind;
+  fail(source_, ": problem_type '", detail::printable(type), "' is unknown; Tern reads ", kProblemTypes[0].second, ", ",
+       kProblemTypes[1].second, " and ", kProblemTypes[2].second);
+}
+
 void ConfigFields::require_single_label() {
-  std::string problem_type = "single_label_classification";
-  read("problem_type", problem_type);
-  TERN_CHECK(problem_type == "single_label_classification", source_, ": problem_type '", problem_type,
-             "' is not implemented; Tern trains single_label_classification");
+  const data::LabelKind kind = read_label_kind(2);
+  TERN_CHECK(kind == data::LabelKind::kOne, source_, ": problem_type '", problem_type(kind),
+             "' is not implemented for this model; Tern has it for distilbert");
 }
 
 void ConfigFields::reject_unknown(const std::string& family) const {

@@ -7,6 +7,8 @@
 #include <variant>
 #include <vector>
 
+#include "tern/data/datasets/labelled_set.h"
+
 namespace tern::models {
 
 /// A field of a config.json and the member that holds it: one table serves reading, checking and writing.
@@ -41,6 +43,9 @@ class ConfigFields {
   /// The label names in the order of their ids, from id2label, label2id or num_labels; LABEL_0 and LABEL_1 if all are
   /// absent. Throws Error if they contradict each other.
   std::vector<std::string> read_labels();
+  /// By problem_type; where it is absent, a number for one label, as in transformers, and one of several labels. Throws
+  /// Error on another.
+  data::LabelKind read_label_kind(size_t labels);
   /// Throws Error unless problem_type is absent or single_label_classification.
   void require_single_label();
   /// Throws Error for a field that was not read, except those that never change a model's output. `family` names the
@@ -57,6 +62,9 @@ template <class Config, size_t n>
 void write_fields(ConfigFields::Json& json, const ConfigField<Config> (&table)[n], const Config& config) {
   for (const auto& field : table) std::visit([&](auto member) { json[field.name] = config.*member; }, field.member);
 }
+
+/// problem_type of a config.json.
+const char* problem_type(data::LabelKind kind);
 
 /// Writes id2label and label2id.
 void write_labels(ConfigFields::Json& json, const std::vector<std::string>& labels);

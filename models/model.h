@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "tern/data/datasets/labelled_set.h"
 #include "tern/models/encoder/input.h"
 #include "tern/nn/module.h"
 
@@ -14,6 +15,8 @@ class Model : public nn::Module {
   using Module::Module;
   /// The names of the outputs, in their order.
   virtual const std::vector<std::string>& labels() const = 0;
+  /// What an input is labelled with: one of labels(), any number of them, or numbers, as many as labels().
+  virtual data::LabelKind label_kind() const { return data::LabelKind::kOne; }
   /// The content of config.json, with the end of its last line, for weights stored in the model's dtype.
   virtual std::string config_json() const = 0;
   /// A JSON object: what run.json says of the configuration and a resumed run must have as well.

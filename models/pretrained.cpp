@@ -16,6 +16,11 @@ std::vector<std::string> choose_labels(const std::vector<std::string>& stored, c
   return same ? stored : wanted;
 }
 
+void require_one_label(const std::string& what, const BuildOptions& options) {
+  TERN_CHECK(options.label_kind.value_or(data::LabelKind::kOne) == data::LabelKind::kOne, what,
+             ": this model gives each input one label; several labels or numbers are for distilbert");
+}
+
 void load_weights(Model& model, const std::string& path, const PublicWeights& weights, const BuildOptions& options) {
   FromCheckpointOptions rules{.optional_prefixes = {}, .ignored_prefixes = weights.ignored_prefixes};
   if (options.allow_new_head) rules.optional_prefixes = weights.head_prefixes;

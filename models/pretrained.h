@@ -21,6 +21,8 @@ struct BuildOptions {
   /// Replaces the configuration's labels. If they are the same in another order, the folder's order and head are kept;
   /// if their number differs, the head is newly initialized.
   std::vector<std::string> labels = {};
+  /// Replaces the configuration's kind of labels. Of a preset: one label unless given.
+  std::optional<data::LabelKind> label_kind = {};
   /// Replaces all dropout probabilities.
   std::optional<double> dropout = std::nullopt;
   int64_t max_length = 0;  // preset of a text model: it takes sequences of so many tokens at least
@@ -54,6 +56,8 @@ struct PublicCheckpoint {
 
 /// The labels of a loaded model: `wanted`, the options' labels, in place of `stored`, the folder's.
 std::vector<std::string> choose_labels(const std::vector<std::string>& stored, const std::vector<std::string>& wanted);
+/// Throws Error when the options want another kind of labels than one: for models that have no other.
+void require_one_label(const std::string& what, const BuildOptions& options);
 /// Copies the weights into the model. Throws Error on missing, unexpected or mis-shaped tensors.
 void load_weights(Model& model, const std::string& path, const PublicWeights& weights, const BuildOptions& options);
 /// Writes config.json and model.safetensors under public names.
@@ -79,6 +83,10 @@ std::unique_ptr<M> load_pretrained(const std::string& path, const BuildOptions& 
   if constexpr (requires { &M::read_checkpoint; }) {
     auto [config, weights] = M::read_checkpoint(path, options);
     config.labels = choose_labels(config.labels, options.labels);
+    if constexpr (requires { config.label_kind; })
+      config.label_kind = options.label_kind.value_or(config.label_kind);
+    else
+      require_one_label(path, options);
     if (options.dropout) config.set_dropout(*options.dropout);
     auto model = std::make_unique<M>(options.scope(), config);
     load_weights(*model, path, weights, options);

@@ -173,15 +173,11 @@ const std::vector<NamedSet<TextSet>>& named_text_sets() {
 
 TextSet load_text(const std::string& source, const LoadOptions& options) {
   TextSet set = read_source(source, options);
-  const int64_t empty = set.empty_texts();
-  TERN_CHECK(empty < set.size(), set.name, ": all ", set.size(), " texts are empty");
-  if (!options.log) return set;
-  if (source == "imdb" || (fs::path(source) / "").parent_path().filename() == "aclImdb") {
-    if (const std::string difference = imdb_difference(set); !difference.empty())
-      options.log(set.name + ": not the published set: " + difference);
-  } else if (empty > 0) {
-    options.log(set.name + ": " + std::to_string(empty) + " of " + std::to_string(set.size()) + " texts are empty");
-  }
+  const bool is_imdb = source == "imdb" || (fs::path(source) / "").parent_path().filename() == "aclImdb";
+  set.check_texts(is_imdb ? nullptr : options.log);
+  if (!is_imdb || !options.log) return set;
+  if (const std::string difference = imdb_difference(set); !difference.empty())
+    options.log(set.name + ": not the published set: " + difference);
   return set;
 }
 

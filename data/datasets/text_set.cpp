@@ -22,6 +22,12 @@ int64_t TextSet::empty_texts() const {
   return count;
 }
 
+void TextSet::check_texts(const std::function<void(const std::string&)>& log) const {
+  const int64_t empty = empty_texts();
+  TERN_CHECK(empty < size(), name, ": all ", size(), " texts are empty");
+  if (log && empty > 0) log(name + ": " + std::to_string(empty) + " of " + std::to_string(size()) + " texts are empty");
+}
+
 std::string TextSet::content_hash() const {
   Sha256 digest;
   digest.update(static_cast<uint64_t>(size()));

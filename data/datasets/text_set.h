@@ -23,6 +23,8 @@ struct TextSet : LabelledSet {
   int64_t empty_texts() const;
   /// Appends a row; ill-formed UTF-8 is replaced and counted. Error at 2^31 rows.
   void add(std::string_view text, int32_t label);
+  /// Throws Error when all texts are empty; otherwise `log`, if there is one, gets their number if there are any.
+  void check_texts(const std::function<void(const std::string&)>& log) const;
   /// SHA-256 over the number of texts, their lengths and bytes (not the labels): the key of results
   /// that depend on the texts alone.
   std::string content_hash() const;

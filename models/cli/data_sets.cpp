@@ -1,6 +1,11 @@
 #include "tern/models/cli/data_sets.h"
 
+#include <algorithm>
+
+#include "tern/core/ops/indexing.h"
+#include "tern/data/datasets/sha256.h"
 #include "tern/kernels/kernel.h"
+#include "tern/models/text/text_task.h"
 
 namespace tern::cli {
 namespace {
@@ -25,11 +30,65 @@ Set load(Set (*load_by)(const std::string& source, const data::LoadOptions& opti
 
 }  // namespace
 
-data::TextSet load_texts(const std::string& source, const std::vector<std::string>& known_labels, const Log& log) {
-  data::TextSet texts = load(data::load_text, data::named_text_sets(), source, known_labels, log);
-  if (texts.invalid_utf8 > 0)
-    log("data: " + std::to_string(texts.invalid_utf8) + " invalid UTF-8 sequences were replaced by U+FFFD");
-  return texts;
+void LabelledTexts::order_labels(const std::vector<std::string>& order) {
+  if (kind == data::LabelKind::kOne) {
+    texts.order_labels(order);
+  } else if (kind == data::LabelKind::kSeveral) {
+    std::vector<int64_t> columns;
+    for (const std::string& label : order) {
+      const auto found = std::find(labels.begin(), labels.end(), label);
+      TERN_CHECK(found != labels.end(), texts.name, ": the data has no label '", label, "', which the model has");
+      columns.push_back(found - labels.begin());
+    }
+    targets = index_select(targets, 1, from_vector(columns, {static_cast<int64_t>(columns.size())}));
+  }
+  labels = order;
+}
+
+std::string LabelledTexts::labels_hash() const {
+  const auto bytes_of = [](const auto& values) {
+    return std::string_view(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(values[0]));
+  };
+  data::Sha256 hash;
+  if (kind == data::LabelKind::kOne)
+    hash.update(bytes_of(texts.labels));
+  else
+    hash.update(bytes_of(targets.to_vector<float>()));
+  return hash.hex();
+}
+
+std::function<void(data::TokenBatch& batch)> LabelledTexts::transform() const {
+  if (kind == data::LabelKind::kOne) return nullptr;
+  return models::text_targets(targets);
+}
+
+std::optional<data::LabelKind> kind_of_task(const std::string& task) {
+  if (task == "single_label") return data::LabelKind::kOne;
+  if (task == "multi_label") return data::LabelKind::kSeveral;
+  if (task == "regression") return data::LabelKind::kNumber;
+  return std::nullopt;
+}
+
+LabelledTexts load_texts(const std::string& source, std::optional<data::LabelKind> kind,
+                         const std::vector<std::string>& known_labels, const Log& log) {
+  LabelledTexts all{.kind = kind ? *kind : data::label_kind_of(source)};
+  if (source.empty() && all.kind != data::LabelKind::kOne)
+    throw UsageError("--data is needed: several labels and numbers are read from a .csv, .tsv or .jsonl file");
+  if (all.kind == data::LabelKind::kOne) {
+    all.texts = load(data::load_text, data::named_text_sets(), source, known_labels, log);
+    all.labels = all.texts.label_names;
+  } else {
+    data::TargetSet set = all.kind == data::LabelKind::kNumber
+                              ? data::read_numbers(source)
+                              : data::read_multi_label(source, {.known_labels = known_labels});
+    set.texts.check_texts(log);
+    all.texts = std::move(set.texts);
+    all.labels = std::move(set.label_names);
+    all.targets = set.targets;
+  }
+  if (all.texts.invalid_utf8 > 0)
+    log("data: " + std::to_string(all.texts.invalid_utf8) + " invalid UTF-8 sequences were replaced by U+FFFD");
+  return all;
 }
 
 data::ImageSet load_image_set(const std::string& source, const std::vector<std::string>& known_labels, const Log& log) {

@@ -1,19 +1,42 @@
 #pragma once
 // Choosing, loading and tokenizing data for train and eval. These functions throw Interrupted on a signal.
 
+#include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "tern/data/datasets/image_set.h"
+#include "tern/data/datasets/target_set.h"
 #include "tern/data/datasets/text_set.h"
 #include "tern/data/datasets/token_set.h"
 #include "tern/models/cli/commands.h"
 
 namespace tern::cli {
 
+/// Texts and what they are labelled with.
+struct LabelledTexts {
+  data::LabelKind kind = data::LabelKind::kOne;
+  data::TextSet texts = {};              // with kOne their labels
+  std::vector<std::string> labels = {};  // the names of a model's outputs
+  Tensor targets = {};                   // of other kinds: data::TargetSet's; with kOne undefined
+
+  /// Puts the labels into the order that a model has them in.
+  void order_labels(const std::vector<std::string>& order);
+  /// SHA-256 of the labels or the targets.
+  std::string labels_hash() const;
+  /// For a text task's options and models::evaluate(); null with kOne.
+  std::function<void(data::TokenBatch& batch)> transform() const;
+};
+
+/// What --task says of the data; nothing for "auto".
+std::optional<data::LabelKind> kind_of_task(const std::string& task);
+
 // `source`: what --data names; if it is empty, the first named set that needs no download, reported through `log`.
-data::TextSet load_texts(const std::string& source, const std::vector<std::string>& known_labels, const Log& log);
+/// `kind`: nothing: as the file is labelled (data::label_kind_of).
+LabelledTexts load_texts(const std::string& source, std::optional<data::LabelKind> kind,
+                         const std::vector<std::string>& known_labels, const Log& log);
 data::ImageSet load_image_set(const std::string& source, const std::vector<std::string>& known_labels, const Log& log);
 
 /// [CLS] ids [SEP] of every text, at most max_length tokens each; from the cache where it can be.

@@ -7,6 +7,7 @@
 #include "tern/dist/world.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/data_sets.h"
+#include "tern/models/cli/evaluation_text.h"
 #include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/option_record.h"
 #include "tern/models/cli/run_folder.h"
@@ -91,36 +92,48 @@ std::vector<int32_t> own_share(const std::vector<int32_t>& rows, const std::func
   return models::share(rows, group.rank(), group.size());
 }
 
-models::Evaluation evaluate_texts(const EvalOptions& a, bool other_data, dist::World& world, const Log& log,
-                                  const models::EvaluateOptions& options) {
+/// An evaluation and what it is of.
+struct Evaluated {
+  models::Evaluation result;
+  data::LabelKind kind = data::LabelKind::kOne;
+  std::vector<std::string> labels;
+};
+
+Evaluated evaluate_texts(const EvalOptions& a, bool other_data, dist::World& world, const Log& log,
+                         const models::EvaluateOptions& options) {
   const auto pipeline = models::TextPipeline::load(a.dir, {.device = world.group()->device()});
   models::SequenceClassifier& model = pipeline.model();
-  const data::TextSet texts = load_texts(a.data, model.labels(), log);
+  const data::LabelKind kind = model.label_kind();
+  TERN_CHECK(kind != data::LabelKind::kNumber || model.labels().size() == 1, a.dir, ": the model gives ",
+             model.labels().size(), " numbers for a text; evaluation is of one");
+  const LabelledTexts data = load_texts(a.data, kind, model.labels(), log);
   const std::vector<int32_t> rows = own_share(
-      rows_to_evaluate(a, other_data, texts), [&] { return texts.content_hash(); }, world);
+      rows_to_evaluate(a, other_data, data.texts), [&] { return data.texts.content_hash(); }, world);
   const int64_t length = a.max_length > 0 ? std::min(a.max_length, model.max_positions()) : model.max_positions();
-  const auto tokens = tokenize_texts(texts, pipeline.tokenizer(), length, log);
-  return models::evaluate(model, tokens, texts.labels, rows, a.batch_tokens, pipeline.tokenizer().pad_id(), options);
+  const auto tokens = tokenize_texts(data.texts, pipeline.tokenizer(), length, log);
+  const std::vector<int32_t> labels = kind == data::LabelKind::kOne ? data.texts.labels : std::vector<int32_t>();
+  return {models::evaluate(model, tokens, labels, rows, a.batch_tokens, pipeline.tokenizer().pad_id(), options,
+                           data.transform()),
+          kind, model.labels()};
 }
 
-models::Evaluation evaluate_images(const EvalOptions& a, bool other_data, dist::World& world, const Log& log,
-                                   const models::EvaluateOptions& options) {
+Evaluated evaluate_images(const EvalOptions& a, bool other_data, dist::World& world, const Log& log,
+                          const models::EvaluateOptions& options) {
   const auto pipeline = models::ImagePipeline::load(a.dir, {.device = world.group()->device()});
   const auto set = std::make_shared<const data::ImageSet>(load_image_set(a.data, pipeline.model().labels(), log));
   const std::vector<int32_t> rows = own_share(
       rows_to_evaluate(a, other_data, *set), [&] { return set->content_hash(); }, world);
-  return models::evaluate(pipeline, set, rows, {.log = log, .validation = options});
+  return {models::evaluate(pipeline, set, rows, {.log = log, .validation = options}), data::LabelKind::kOne,
+          pipeline.model().labels()};
 }
 
-void print(const models::Evaluation& result, bool json) {
-  if (json) {
-    std::cout << Json({{"accuracy", result.metric}, {"loss", result.loss}, {"examples", result.examples}}).dump()
-              << "\n";
-  } else {
-    std::printf("accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * result.metric,
-                static_cast<long long>(result.examples), result.loss);
-    std::fflush(stdout);
-  }
+void print(const Evaluated& evaluated, bool json) {
+  const auto& [result, kind, labels] = evaluated;
+  if (json)
+    std::cout << json_text(report_record(kind, labels, result)) << "\n";
+  else
+    std::cout << report_text(kind, labels, result) << "\n";
+  std::cout.flush();
 }
 
 int evaluate(const EvalOptions& given) {
@@ -139,12 +152,12 @@ int evaluate(const EvalOptions& given) {
     check_options_are_for(images ? For::kImages : For::kTexts, given);
     const EvalOptions options = with_record(given);
     const bool other_data = !given.data.empty();
-    models::Evaluation result = (images ? evaluate_images : evaluate_texts)(
+    Evaluated evaluated = (images ? evaluate_images : evaluate_texts)(
         options, other_data, world, log,
         {.dtype = dtype_of(options.dtype, device), .should_stop = [] { return pending_signal() != 0; }});
     check_interrupted();
-    if (world.group()->size() > 1) result = models::joined(result, *world.group());
-    print(result, given.json);
+    if (world.group()->size() > 1) evaluated.result = models::joined(evaluated.result, *world.group());
+    print(evaluated, given.json);
     world.finish();
     return 0;
   } catch (...) {
@@ -156,7 +169,7 @@ int evaluate(const EvalOptions& given) {
 
 Command eval_command() {
   const auto options = std::make_shared<EvalOptions>();
-  return {"eval", "accuracy and loss of a trained folder",
+  return {"eval", "metrics and loss of a trained folder",
           "Example: tern eval runs/distilbert-20250131-120000 --data reviews.csv", options,
           [options] { return evaluate(*options); }};
 }

@@ -12,7 +12,7 @@ class ImageWorkload final : public Workload {
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
     set_ = std::make_shared<data::ImageSet>(load_image_set(given.data, {}, setting.log));
-    split(*set_, given);
+    split(*set_, data::LabelKind::kOne, given);
     options_ = with_defaults(given, ImageFacts{set_->name});
     if (const int64_t bytes = parse_bytes(options_.image_cache).value(); bytes > 0 && !set_->in_memory())
       cache_ = std::make_shared<data::ImageCache>(bytes);

@@ -2,6 +2,7 @@
 #include <iomanip>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <utility>
 
 #include "tern/models/cli/commands.h"
@@ -26,7 +27,8 @@ struct PredictOptions : ModelOptions {
       option(&Self::files, {}, "files",
              "texts: files of lines, - or none: stdin; images: PNG and JPEG files, none: their names on stdin");
   bool jsonl = option(&Self::jsonl, false, "--jsonl",
-                      "lines are {\"text\": ...} or {\"image\": FILE}; answers {\"label\", \"score\", \"logits\"}");
+                      "lines are {\"text\": ...} or {\"image\": FILE}; answers {\"label\", \"score\", \"logits\"}, of "
+                      "several labels {\"labels\", \"scores\", \"logits\"}, of regression {\"value\"}");
   int64_t max_length = option(&Self::max_length, 0, "--max-length",
                               "tokens a text is cut to; default: the model's maximum", Bounds{2, 1 << 24}, For::kTexts);
   std::string attention =
@@ -34,6 +36,40 @@ struct PredictOptions : ModelOptions {
              "images: write into this folder, as PNG, each image lit by the model's attention (attention rollout)",
              For::kImages);
 };
+
+/// The names of the labels that are predicted.
+std::vector<std::string> labels_of(const models::Prediction& p, const models::Model& model) {
+  std::vector<std::string> names;
+  for (const int64_t label : p.labels) names.push_back(model.labels()[static_cast<size_t>(label)]);
+  return names;
+}
+
+Json record_of(const models::Prediction& p, const models::Model& model) {
+  if (model.label_kind() == data::LabelKind::kSeveral)
+    return {{"labels", labels_of(p, model)}, {"scores", p.scores}, {"logits", p.logits}};
+  if (model.label_kind() == data::LabelKind::kOne)
+    return {{"label", model.labels()[static_cast<size_t>(p.label)]}, {"score", p.score}, {"logits", p.logits}};
+  return p.logits.size() == 1 ? Json{{"value", p.logits[0]}} : Json{{"values", p.logits}};
+}
+
+/// Fields with tabs between them: each label and its score, or the numbers. Empty when there is no label.
+std::string line_of(const models::Prediction& p, const models::Model& model) {
+  std::ostringstream line;
+  line << std::fixed << std::setprecision(6);
+  const auto field = [&](const auto& value) { line << (line.tellp() > 0 ? "\t" : "") << value; };
+  if (model.label_kind() == data::LabelKind::kOne) {
+    line << model.labels()[static_cast<size_t>(p.label)];
+    field(p.score);
+  } else if (model.label_kind() == data::LabelKind::kNumber) {
+    for (const double value : p.logits) field(value);
+  }
+  const std::vector<std::string> names = labels_of(p, model);
+  for (size_t i = 0; i < names.size(); ++i) {
+    field(names[i]);
+    field(p.scores[i]);
+  }
+  return line.str();
+}
 
 /// Predicts inputs in groups, so that endless input needs bounded memory and answers keep coming.
 class Predictor {
@@ -69,14 +105,9 @@ class Predictor {
     }
   }
 
-  void print(const std::vector<models::Prediction>& predictions, const std::vector<std::string>& labels) const {
-    for (const models::Prediction& p : predictions) {
-      const std::string& label = labels[static_cast<size_t>(p.label)];
-      if (a_.jsonl)
-        std::cout << json_text(Json{{"label", label}, {"score", p.score}, {"logits", p.logits}}) << "\n";
-      else
-        std::cout << label << "\t" << std::fixed << std::setprecision(6) << p.score << "\n";
-    }
+  void print(const std::vector<models::Prediction>& predictions, const models::Model& model) const {
+    for (const models::Prediction& p : predictions)
+      std::cout << (a_.jsonl ? json_text(record_of(p, model)) : line_of(p, model)) << "\n";
     std::cout.flush();
     TERN_CHECK(std::cout, "stdout: cannot be written (closed or full)");
   }
@@ -104,7 +135,7 @@ class TextPredictor final : public Predictor {
   void flush() override {
     bytes_ = 0;
     const std::vector<std::string> texts = std::exchange(texts_, {});
-    if (!texts.empty()) print(pipeline_.predict(texts, a_.max_length), pipeline_.model().labels());
+    if (!texts.empty()) print(pipeline_.predict(texts, a_.max_length), pipeline_.model());
   }
 
   const models::TextPipeline pipeline_;
@@ -134,7 +165,7 @@ class ImagePredictor final : public Predictor {
     const std::vector<std::string> names = std::exchange(names_, {});
     std::vector<data::Image> images = std::exchange(images_, {});
     if (images.empty()) return;
-    print(pipeline_.predict(images), pipeline_.model().labels());
+    print(pipeline_.predict(images), pipeline_.model());
     if (a_.attention.empty()) return;
     const std::vector<Tensor> maps = pipeline_.model().attention_rollout(pipeline_.prepare(images));
     for (size_t i = 0; i < maps.size(); ++i) {

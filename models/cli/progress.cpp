@@ -76,11 +76,10 @@ void Progress::on_validation_begin(int64_t) {
   drawn_ = true;
 }
 
-void Progress::on_epoch(const models::EpochMetrics& m) {
-  char text[120];
-  std::snprintf(text, sizeof text, "epoch %lld: validation loss %.4f, accuracy %.2f %%%s",
-                static_cast<long long>(m.epoch), m.validation.loss, 100 * m.validation.metric,
-                m.best ? "  (best so far)" : "");
+void Progress::on_epoch(const models::EpochMetrics& m, const std::string& metric) {
+  char text[160];
+  std::snprintf(text, sizeof text, "epoch %lld: validation loss %.4f, %s%s", static_cast<long long>(m.epoch),
+                m.validation.loss, metric.c_str(), m.best ? "  (best so far)" : "");
   log(text);
 }
 

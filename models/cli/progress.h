@@ -8,14 +8,15 @@
 
 namespace tern::cli {
 
-class Progress final : public models::TrainObserver {
+class Progress {
  public:
   /// `unit` names what StepMetrics::items counts.
   Progress(bool quiet, std::string unit);
 
-  void on_step(const models::StepMetrics& metrics) override;
-  void on_validation_begin(int64_t epoch) override;
-  void on_epoch(const models::EpochMetrics& metrics) override;
+  void on_step(const models::StepMetrics& metrics);
+  void on_validation_begin(int64_t epoch);
+  /// metric: the validation's, in words.
+  void on_epoch(const models::EpochMetrics& metrics, const std::string& metric);
   /// The next step has number step + 1.
   void on_resume(int64_t step) { first_step_ = step + 1; }
   /// Prints a separate line above the bar.

@@ -114,6 +114,15 @@ TrainArguments recorded_arguments(const std::string& run_folder, int64_t process
   return a;
 }
 
+namespace {
+
+[[noreturn]] void fail_differing(const std::string& differences) {
+  fail("resume: the run was started with other values: ", differences,
+       "; 'tern resume RUN' takes the options it was started with");
+}
+
+}  // namespace
+
 void check_same_run(const Json& before, const Json& now) {
   check_same_batches(before.at("options"), now.at("options"));
   std::string differences = record_differences(TrainArguments(), before.at("options"), now.at("options"));
@@ -128,8 +137,14 @@ void check_same_run(const Json& before, const Json& now) {
   };
   compare("model", "the model's ");
   compare("rows", "the data's ");
-  TERN_CHECK(differences.empty(), "resume: the run was started with other values: ", differences,
-             "; 'tern resume RUN' takes the options it was started with");
+  if (!differences.empty()) fail_differing(differences);
+}
+
+void check_same_task(const Json& before, const TrainArguments& now) {
+  const Json& options = before.at("options");
+  if (!options.contains("task") || !options["task"].is_string()) return;
+  const std::string then = options["task"];
+  if (then != now.task) fail_differing("--task was " + then + " and is " + now.task);
 }
 
 }  // namespace tern::cli

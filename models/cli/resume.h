@@ -42,5 +42,8 @@ TrainArguments recorded_arguments(const std::string& run_folder, int64_t process
 /// that is compared (Compared). The number of processes may differ when a step has as many batches: the results then
 /// differ by rounding.
 void check_same_run(const Json& before, const Json& now);
+/// Throws Error when the run in a record was started with another --task: its model, of another kind, could not be read
+/// as this run's. To be called before that.
+void check_same_task(const Json& before, const TrainArguments& now);
 
 }  // namespace tern::cli

@@ -3,7 +3,6 @@
 #include <sstream>
 
 #include "tern/core/memory/allocator.h"
-#include "tern/data/datasets/sha256.h"
 #include "tern/models/cli/data_sets.h"
 #include "tern/models/cli/train_defaults.h"
 #include "tern/models/cli/workload.h"
@@ -18,17 +17,17 @@ class TextWorkload final : public Workload {
   TextWorkload() : Workload("row", "tokens") {}
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
-    texts_ = load_texts(given.data, {}, setting.log);
-    split(texts_, given);
+    data_ = load_texts(given.data, kind_of_task(given.task), {}, setting.log);
+    split(data_.texts, data_.kind, given);
     make_pipeline(given);
     const int64_t max_positions = pipeline_->model().max_positions();
-    tokens_ = tokenize_texts(texts_, pipeline_->tokenizer(), max_length_of(given, max_positions), setting.log);
-    options_ = with_defaults(given, TextFacts{.data = texts_.name,
+    tokens_ = tokenize_texts(data_.texts, pipeline_->tokenizer(), max_length_of(given, max_positions), setting.log);
+    options_ = with_defaults(given, TextFacts{.data = data_.texts.name,
                                               .max_positions = max_positions,
                                               .train_tokens = train_tokens(),
                                               .longest_row = std::ranges::max(tokens_->lengths())});
     check_plan();
-    task_.emplace(pipeline_->model(), tokens_, texts_.labels, split_.train, setting.share(split_.validation),
+    task_.emplace(pipeline_->model(), tokens_, labels(), split_.train, setting.share(split_.validation),
                   pipeline_->tokenizer().pad_id(),
                   models::TextTaskOptions{.epochs = planned_epochs(options_),
                                           .batch_size = options_.batch_size,
@@ -37,16 +36,14 @@ class TextWorkload final : public Workload {
                                           .group_by_length = options_.group_by_length,
                                           .workers = options_.workers,
                                           .seed = options_.seed,
+                                          .transform = data_.transform(),
                                           .validation = evaluation(setting.precision.autocast)});
   }
 
   Json data_record() const override {
-    data::Sha256 labels;
-    labels.update(std::string_view(reinterpret_cast<const char*>(texts_.labels.data()),
-                                   texts_.labels.size() * sizeof(texts_.labels[0])));
     Json record = Workload::data_record();
-    record["texts_sha256"] = texts_.content_hash();
-    record["labels_sha256"] = labels.hex();
+    record["texts_sha256"] = data_.texts.content_hash();
+    record["labels_sha256"] = data_.labels_hash();
     return record;
   }
 
@@ -72,20 +69,26 @@ class TextWorkload final : public Workload {
   }
 
   models::Evaluation evaluate(const std::vector<int32_t>& rows) const override {
-    return models::evaluate(pipeline_->model(), tokens_, texts_.labels, rows,
+    return models::evaluate(pipeline_->model(), tokens_, labels(), rows,
                             models::evaluation_tokens(options_.batch_tokens), pipeline_->tokenizer().pad_id(),
-                            evaluation(float32));
+                            evaluation(float32), data_.transform());
+  }
+
+  /// Of each text; none where batches get targets.
+  std::vector<int32_t> labels() const {
+    return data_.kind == data::LabelKind::kOne ? data_.texts.labels : std::vector<int32_t>();
   }
 
   void make_pipeline(const TrainArguments& given) {
-    models::BuildOptions options{.labels = texts_.label_names,
-                                 .dropout = text_dropout_of(given, texts_.bytes.size()),
+    models::BuildOptions options{.labels = data_.labels,
+                                 .label_kind = data_.kind,
+                                 .dropout = text_dropout_of(given, data_.texts.bytes.size()),
                                  .max_length = given.max_length};
     const std::string path = model_path(given);
     auto model = models::model_as<models::SequenceClassifier>(build(given, preset_of(given), options), given.model);
     pipeline_.emplace(std::move(model),
                       path.empty() ? data::WordPiece::from_embedded() : data::WordPiece::from_folder(path));
-    texts_.order_labels(pipeline_->model().labels());
+    data_.order_labels(pipeline_->model().labels());
     const int64_t position_limit = pipeline_->model().max_positions();
     if (given.max_length > position_limit && !resumed())
       setting_.log("--max-length: " + given.init + " takes at most " + std::to_string(position_limit) +
@@ -106,7 +109,7 @@ class TextWorkload final : public Workload {
                " MiB, more than half of the memory left; give fewer, or --max-steps");
   }
 
-  data::TextSet texts_;
+  LabelledTexts data_;
   std::optional<models::TextPipeline> pipeline_;
   std::shared_ptr<const data::TokenSet> tokens_;
   std::optional<models::TextTask> task_;

@@ -75,7 +75,8 @@ std::string models_help() {
 
 std::string data_help() {
   return "texts: " + data::names_of(data::named_text_sets(), true) +
-         ", a .csv, .tsv or .jsonl file with a label and a text column, or a folder train/LABEL/*.txt; images: " +
+         ", a .csv, .tsv or .jsonl file with a label and a text column (--task), or a folder train/LABEL/*.txt; "
+         "images: " +
          data::names_of(data::named_image_sets(), true) +
          " or a folder train/LABEL/*.{png,jpg}; default: imdb or cifar10 where it is on this machine, otherwise the "
          "embedded set";

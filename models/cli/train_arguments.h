@@ -44,6 +44,12 @@ struct TrainArguments : ModelOptions {
   std::string model = option(&Self::model, "", "model", models_help(), Required{});
   // The rows themselves are compared.
   std::string data = option(&Self::data, "", "--data", data_help(), Compared::kBetweenRanks);
+  std::string task =
+      option(&Self::task, "auto", "--task",
+             "what a row of a file is labelled with: single_label, multi_label (a column or name \"labels\": a;b, or a "
+             "list in .jsonl) or regression (the label is a number); auto: several where the file has \"labels\", "
+             "otherwise one",
+             Words{"auto", "single_label", "multi_label", "regression"}, For::kTexts);
   std::string split =
       option(&Self::split, "", "--split",
              "official, 80/10/10 (percent), 35000/5000/10000 (rows) or all; default: the set's split, or 80/10/10",

@@ -8,6 +8,7 @@
 #include "tern/core/ops/roofline.h"
 #include "tern/dist/world.h"
 #include "tern/models/cli/commands.h"
+#include "tern/models/cli/evaluation_text.h"
 #include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/option_record.h"
 #include "tern/models/cli/progress.h"
@@ -49,13 +50,14 @@ class RunObserver final : public models::TrainObserver {
   }
   void on_validation_begin(int64_t epoch) override { progress_.on_validation_begin(epoch); }
   void on_epoch(const models::EpochMetrics& m) override {
+    const data::LabelKind kind = workload_.model().label_kind();
     folder_.append_metrics(
-        {{"epoch", m.epoch}, {"val_loss", m.validation.loss}, {"val_accuracy", m.validation.metric}});
+        {{"epoch", m.epoch}, {"val_loss", m.validation.loss}, {"val_" + metric_key(kind), m.validation.metric}});
     if (m.best) {
       workload_.save(folder_.path());
       saved_epoch_ = m.epoch;
     }
-    progress_.on_epoch(m);
+    progress_.on_epoch(m, metric_text(kind, m.validation.metric));
   }
   void on_checkpoint() override { folder_.sync_metrics(); }
   void on_resume(const models::TrainPosition& position, const std::vector<std::string>& removed) override {
@@ -140,6 +142,7 @@ class TrainRun {
     const ResumePlan plan = plan_resume(given_.resume, given_.out, default_run_folder(given_.model));
     folder_.emplace(plan.run_folder, plan.mode, log);
     resumes_ = plan.mode == RunFolder::Mode::kResume;
+    if (resumes_ && !folder_->is_blank()) check_same_task(RunFolder::read_record(folder_->path()), given_);
     const std::string from = find_checkpoint(plan, log);
     if (world_->store()) world_->store()->set("the checkpoint", from);
     return from;
@@ -326,10 +329,12 @@ class TrainRun {
   int finish(const models::TrainResult& result) {
     const double rate = static_cast<double>(result.items) / std::max(result.step_seconds, 1e-9);
     const MemoryStatistics memory = allocator(device_).statistics();
-    Json last = {{"test_accuracy", nullptr},
+    const data::LabelKind kind = workload_->model().label_kind();
+    const std::string metric = metric_key(kind);
+    Json last = {{"test_" + metric, nullptr},
                  {"test_loss", nullptr},
                  {"best_epoch", result.best_epoch},
-                 {"best_val_accuracy", result.best_epoch > 0 ? Json(result.best.metric) : Json(nullptr)},
+                 {"best_val_" + metric, result.best_epoch > 0 ? Json(result.best.metric) : Json(nullptr)},
                  {"train_seconds", result.seconds},
                  {"steps", result.steps},
                  {std::string(workload_->unit()) + "_per_second", rate},
@@ -341,7 +346,7 @@ class TrainRun {
     const std::optional<models::Evaluation> test = this->test();
     if (const int signal = agreed_signal()) return signal_status(signal);
     if (test) {
-      last["test_accuracy"] = test->metric;
+      last["test_" + metric] = test->metric;
       last["test_loss"] = test->loss;
     }
     folder_->append_metrics(last);
@@ -352,12 +357,9 @@ class TrainRun {
         << (memory.peak_live_bytes >> 20) << " MiB; run folder: " << folder_->path();
     progress_.log(log.str());
     if (parallel_) progress_.log(memory_text(result.memory));
-    if (!test)
-      std::cout << "test accuracy: none, all rows were used for training\n";
-    else
-      std::printf("test accuracy %.2f %% (%lld rows, loss %.4f)\n", 100 * test->metric,
-                  static_cast<long long>(test->examples), test->loss);
-    std::fflush(stdout);
+    std::cout << "test "
+              << (test ? evaluation_text(kind, *test) : metric_name(kind) + ": none, all rows were used for training")
+              << std::endl;
     return 0;
   }
 

@@ -26,9 +26,9 @@ std::string Workload::describe(int64_t total_steps) const {
                                    options_.epochs, " epochs");
 }
 
-void Workload::split(const data::LabelledSet& set, const TrainArguments& given) {
-  TERN_CHECK(set.label_names.size() > 1, set.name, ": every ", row_, " has the label '", set.label_names.front(),
-             "'; a classifier needs two or more");
+void Workload::split(const data::LabelledSet& set, data::LabelKind kind, const TrainArguments& given) {
+  TERN_CHECK(kind != data::LabelKind::kOne || set.label_names.size() > 1, set.name, ": every ", row_,
+             " has the label '", set.label_names.front(), "'; a classifier needs two or more");
   split_ = data::make_split(set, given.split, given.fold, given.seed);
 }
 

@@ -67,8 +67,8 @@ class Workload {
   /// The model, with these labels, from model_path() or the preset. Sets what the run decides in `options`.
   std::unique_ptr<models::Model> build(const TrainArguments& given, const std::string& preset,
                                        models::BuildOptions& options) const;
-  /// Sets split_. Throws Error for a set with one label.
-  void split(const data::LabelledSet& set, const TrainArguments& given);
+  /// Sets split_. Throws Error for a set whose rows all have the same one label.
+  void split(const data::LabelledSet& set, data::LabelKind kind, const TrainArguments& given);
   /// Validation while training, and the test after it.
   models::EvaluateOptions evaluation(DType dtype) const;
 

@@ -52,7 +52,7 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
   if (fields.is_null("pad_token_id")) config.padding_id = -1;
   fields.read("pad_token_id", config.padding_id);
   config.labels = fields.read_labels();
-  fields.require_single_label();
+  config.label_kind = fields.read_label_kind(config.labels.size());
   for (const char* flag : {"is_decoder", "add_cross_attention"}) {
     bool value = false;
     fields.read(flag, value);
@@ -104,7 +104,7 @@ std::string DistilBertConfig::to_json(DType dtype) const {
   write_fields(json, kDistilBertFields, *this);
   write_labels(json, labels);
   json["pad_token_id"] = padding_id >= 0 ? ConfigFields::Json(padding_id) : ConfigFields::Json(nullptr);
-  json["problem_type"] = "single_label_classification";
+  json["problem_type"] = problem_type(label_kind);
   json["qa_dropout"] = 0.1;
   json["tie_weights_"] = true;
   json["torch_dtype"] = name_of(dtype);

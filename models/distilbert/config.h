@@ -24,6 +24,7 @@ struct DistilBertConfig {
   bool sinusoidal_positions = false;  // initialize position embeddings as sines; they are trained in either case
   int64_t padding_id = 0;             // this row of the embedding gets no gradient; -1: none
   std::vector<std::string> labels = {"LABEL_0", "LABEL_1"};
+  data::LabelKind label_kind = data::LabelKind::kOne;  // "problem_type"
 
   /// "tiny" (128 x 2 layers, 2 heads), "small" (256 x 4, 4 heads), "base" (768 x 6, 12 heads: as published). Throws
   /// Error that lists them for another name.

@@ -116,9 +116,11 @@ double DistilBert::forward_flops(const std::vector<int64_t>& lengths) const {
 }
 
 std::string DistilBert::record() const {
-  const nlohmann::ordered_json record = {{"dropout", config_.dropout},
-                                         {"attention_dropout", config_.attention_dropout},
-                                         {"classifier_dropout", config_.classifier_dropout}};
+  nlohmann::ordered_json record = {{"dropout", config_.dropout},
+                                   {"attention_dropout", config_.attention_dropout},
+                                   {"classifier_dropout", config_.classifier_dropout}};
+  // Runs that were started before there were others have no entry.
+  if (config_.label_kind != data::LabelKind::kOne) record["problem_type"] = problem_type(config_.label_kind);
   return record.dump();
 }
 
@@ -142,6 +144,7 @@ ModelFamily distilbert_family() {
   const auto make = [](const std::string& preset, const BuildOptions& options) -> std::unique_ptr<Model> {
     DistilBertConfig config = DistilBertConfig::preset(preset);
     config.labels = options.labels;
+    config.label_kind = options.label_kind.value_or(config.label_kind);
     config.max_positions = std::max(config.max_positions, options.max_length);
     if (options.dropout) config.set_dropout(*options.dropout);
     return std::make_unique<DistilBert>(options.scope(), config);

@@ -38,6 +38,7 @@ class DistilBert final : public SequenceClassifier {
 
   const DistilBertConfig& config() const { return config_; }
   const std::vector<std::string>& labels() const override { return config_.labels; }
+  data::LabelKind label_kind() const override { return config_.label_kind; }
   std::string config_json() const override { return config_.to_json(dtype()); }
   std::string record() const override;
   int64_t vocab_size() const override { return config_.vocab_size; }

@@ -40,7 +40,8 @@ std::vector<Prediction> TextPipeline::predict(const std::vector<std::string>& te
   std::iota(rows.begin(), rows.end(), 0);
   const data::TokenLoader loader = evaluation_loader(tokens, {}, rows, batch_tokens, tokenizer_.pad_id());
   for (const data::TokenBatch& batch : loader.epoch(0)) {
-    std::vector<Prediction> found = predictions_of(model().forward(encoder_input(batch.to(model().device()))));
+    std::vector<Prediction> found =
+        predictions_of(model().forward(encoder_input(batch.to(model().device()))), model().label_kind());
     for (size_t i = 0; i < found.size(); ++i) predictions[static_cast<size_t>(batch.rows[i])] = std::move(found[i]);
   }
   return predictions;

@@ -1,6 +1,9 @@
 #include "tern/models/text/text_task.h"
 
 #include <algorithm>
+#include <limits>
+
+#include "tern/data/datasets/target_set.h"
 
 namespace tern::models {
 namespace {
@@ -24,16 +27,22 @@ data::BatchPlan training_plan(const data::TokenSet& tokens, const std::vector<in
   return {rows, tokens.lengths(), plan, options.epochs};
 }
 
-TextObjective label_of_each_text(const SequenceClassifier& model) {
-  return single_label<data::TokenBatch>(
-      [&model](const data::TokenBatch& batch) { return model.forward(encoder_input(batch)); });
-}
-
 data::BatchSource<data::TokenBatch> on_device(data::BatchStream<data::TokenBatch> stream, Device device) {
   return source_of(std::move(stream), [device](const data::TokenBatch& batch) { return batch.to(device); });
 }
 
 }  // namespace
+
+TextObjective text_objective(const SequenceClassifier& model) {
+  const auto forward = [&model](const data::TokenBatch& batch) { return model.forward(encoder_input(batch)); };
+  if (model.label_kind() == data::LabelKind::kSeveral) return several_labels<data::TokenBatch>(forward);
+  if (model.label_kind() == data::LabelKind::kNumber) return numbers<data::TokenBatch>(forward);
+  return single_label<data::TokenBatch>(forward);
+}
+
+TextTransform text_targets(const Tensor& targets) {
+  return data::row_targets(targets, std::numeric_limits<float>::quiet_NaN());
+}
 
 data::TokenLoader evaluation_loader(const std::shared_ptr<const data::TokenSet>& tokens,
                                     const std::vector<int32_t>& labels, const std::vector<int32_t>& rows,
@@ -50,9 +59,9 @@ data::TokenLoader evaluation_loader(const std::shared_ptr<const data::TokenSet>&
 
 Evaluation evaluate(SequenceClassifier& model, const std::shared_ptr<const data::TokenSet>& tokens,
                     const std::vector<int32_t>& labels, const std::vector<int32_t>& rows, int64_t batch_tokens,
-                    int32_t pad_id, const EvaluateOptions& options) {
-  const data::TokenLoader loader = evaluation_loader(tokens, labels, rows, batch_tokens, pad_id);
-  return evaluate(model, label_of_each_text(model), on_device(loader.epoch(0), model.device()), options);
+                    int32_t pad_id, const EvaluateOptions& options, const TextTransform& transform) {
+  const data::TokenLoader loader = evaluation_loader(tokens, labels, rows, batch_tokens, pad_id, transform);
+  return evaluate(model, text_objective(model), on_device(loader.epoch(0), model.device()), options);
 }
 
 int64_t evaluation_tokens(int64_t batch_tokens) { return std::clamp<int64_t>(batch_tokens, 4096, 16384); }
@@ -60,8 +69,7 @@ int64_t evaluation_tokens(int64_t batch_tokens) { return std::clamp<int64_t>(bat
 TextTask::TextTask(SequenceClassifier& model, const std::shared_ptr<const data::TokenSet>& tokens,
                    const std::vector<int32_t>& labels, const std::vector<int32_t>& train_rows,
                    std::vector<int32_t> validation_rows, int32_t pad_id, const TextTaskOptions& options)
-    : TextTask(model, label_of_each_text(model), tokens, labels, train_rows, std::move(validation_rows), pad_id,
-               options) {}
+    : TextTask(model, text_objective(model), tokens, labels, train_rows, std::move(validation_rows), pad_id, options) {}
 
 TextTask::TextTask(nn::Module& model, TextObjective objective, const std::shared_ptr<const data::TokenSet>& tokens,
                    const std::vector<int32_t>& labels, const std::vector<int32_t>& train_rows,

@@ -13,16 +13,23 @@ namespace tern::models {
 using TextObjective = Objective<data::TokenBatch>;
 /// Changes a batch on the CPU, in training and evaluation: TokenLoaderOptions::transform.
 using TextTransform = std::function<void(data::TokenBatch& batch)>;
+/// What the model learns, by its label_kind(): cross entropy of a batch's labels, whose metric is the accuracy; or
+/// binary cross entropy of several labels, with the micro F1, or the squared error of numbers, with R2. These read the
+/// targets that text_targets() puts into a batch.
+TextObjective text_objective(const SequenceClassifier& model);
+/// Replaces a batch's labels by rows of targets, float32 [texts, columns]: those of data::TargetSet.
+TextTransform text_targets(const Tensor& targets);
 
 /// Packed batches for evaluation and prediction, longest sequences first, of about batch_tokens tokens.
 data::TokenLoader evaluation_loader(const std::shared_ptr<const data::TokenSet>& tokens,
                                     const std::vector<int32_t>& labels, const std::vector<int32_t>& rows,
                                     int64_t batch_tokens, int32_t pad_id, const TextTransform& transform = {});
 
-/// Loss and accuracy over the given rows, in batches of about batch_tokens tokens.
+/// Loss and metric of text_objective() over the given rows, in batches of about batch_tokens tokens. labels may be
+/// empty when `transform` gives targets.
 Evaluation evaluate(SequenceClassifier& model, const std::shared_ptr<const data::TokenSet>& tokens,
                     const std::vector<int32_t>& labels, const std::vector<int32_t>& rows, int64_t batch_tokens,
-                    int32_t pad_id, const EvaluateOptions& options = {});
+                    int32_t pad_id, const EvaluateOptions& options = {}, const TextTransform& transform = {});
 
 /// Tokens per evaluation batch for training batches of batch_tokens.
 int64_t evaluation_tokens(int64_t batch_tokens);
@@ -42,7 +49,7 @@ struct TextTaskOptions {
 
 class TextTask final : public PlannedTask<data::TokenBatch> {
  public:
-  /// One label for each text.
+  /// text_objective(): one label for each text; or labels empty, and text_targets() in options.transform.
   TextTask(SequenceClassifier& model, const std::shared_ptr<const data::TokenSet>& tokens,
            const std::vector<int32_t>& labels, const std::vector<int32_t>& train_rows,
            std::vector<int32_t> validation_rows, int32_t pad_id, const TextTaskOptions& options);

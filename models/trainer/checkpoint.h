@@ -18,14 +18,9 @@
 #include <vector>
 
 #include "tern/core/autograd/parameter.h"
+#include "tern/models/trainer/evaluation.h"
 
 namespace tern::models {
-
-struct Evaluation {
-  double loss = 0;    // mean over the examples; NaN if there are none
-  double metric = 0;  // likewise, and greater is better: of single labels the accuracy, in [0, 1]
-  int64_t examples = 0;
-};
 
 /// Position of a run between two steps.
 struct TrainPosition {

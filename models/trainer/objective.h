@@ -18,6 +18,7 @@ namespace tern::models {
 struct Score {
   double loss = 0, metric = 0;
   int64_t examples = 0;
+  Outcomes outcomes = {};  // for Objective::metric_of
 };
 
 template <class Batch>
@@ -31,6 +32,8 @@ struct Objective {
   /// The examples that the loss of a batch of these rows is the mean of; empty: one for each row. Batches of one step
   /// are weighted by it.
   std::function<int64_t(std::span<const int32_t> rows)> examples = {};
+  /// Of a metric that is no mean: it is this function of all Score::outcomes, and Score::metric is not read.
+  double (*metric_of)(const Outcomes& outcomes) = nullptr;
 };
 
 /// Cross entropy and the number of right answers. logits: float32 [n, labels]; labels: int64 [n], where kIgnoredLabel
@@ -45,6 +48,34 @@ Objective<Batch> single_label(std::function<Tensor(const Batch& batch)> forward)
           .score = [](const Tensor& logits, const Batch& batch) { return score_labels(logits, batch.labels); }};
 }
 
+// Targets float32 [n, columns] of outputs [n, columns]; a row of NaN, which only fills a batch, is no example.
+/// The mean over examples and labels of binary cross entropy (targets 0 and 1 of logits), and the squared error of
+/// numbers: the losses of transformers' multi_label_classification and regression. 0 without examples. Throw Error when
+/// the shapes differ.
+Tensor several_labels_loss(const Tensor& logits, const Tensor& targets);
+Tensor numbers_loss(const Tensor& output, const Tensor& targets);
+/// The same losses of float32 outputs, and the outcomes.
+Score score_several_labels(const Tensor& logits, const Tensor& targets);
+Score score_numbers(const Tensor& output, const Tensor& targets);
+
+/// Any number of labels for each example: 0 or 1 for each, in the batch's member `labels`.
+template <class Batch>
+Objective<Batch> several_labels(std::function<Tensor(const Batch& batch)> forward) {
+  return {.forward = std::move(forward),
+          .loss = [](const Tensor& logits, const Batch& batch) { return several_labels_loss(logits, batch.labels); },
+          .score = [](const Tensor& logits, const Batch& batch) { return score_several_labels(logits, batch.labels); },
+          .metric_of = micro_f1};
+}
+
+/// Numbers, in the batch's member `labels`.
+template <class Batch>
+Objective<Batch> numbers(std::function<Tensor(const Batch& batch)> forward) {
+  return {.forward = std::move(forward),
+          .loss = [](const Tensor& output, const Batch& batch) { return numbers_loss(output, batch.labels); },
+          .score = [](const Tensor& output, const Batch& batch) { return score_numbers(output, batch.labels); },
+          .metric_of = comparable_r2};
+}
+
 struct EvaluateOptions {
   DType dtype = DType::kFloat32;           // of autocast; float32: none
   std::function<bool()> should_stop = {};  // called after every batch; true ends it early with meaningless numbers
@@ -52,6 +83,8 @@ struct EvaluateOptions {
 
 /// The mean of sums; NaN without examples.
 Evaluation mean_of(const Score& sums);
+/// Appends the outcomes of a batch.
+void append(Outcomes& all, const Outcomes& batch);
 
 /// Loss and metric over the batches of a source. Records no gradients; sets evaluation mode and restores the mode
 /// afterwards.
@@ -69,10 +102,17 @@ Evaluation evaluate(nn::Module& model, const Objective<Batch>& objective, const 
     sums.loss += score.loss;
     sums.metric += score.metric;
     sums.examples += score.examples;
+    append(sums.outcomes, score.outcomes);
     if (options.should_stop && options.should_stop()) break;
   }
   model.train(training);
-  return mean_of(sums);
+  Evaluation result = mean_of(sums);
+  if (objective.metric_of) {
+    result.metric_of = objective.metric_of;
+    result.metric = objective.metric_of(sums.outcomes);
+    result.outcomes = std::move(sums.outcomes);
+  }
+  return result;
 }
 
 }  // namespace tern::models

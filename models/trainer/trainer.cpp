@@ -6,6 +6,7 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/profiler/profiler.h"
+#include "tern/dist/gather_tensors.h"
 #include "tern/models/trainer/training_step.h"
 
 namespace tern::models {
@@ -302,7 +303,7 @@ class Loop {
                    (now.metric == position_.best.metric && now.loss < position_.best.loss);
     if (metrics.best) {
       position_.best_epoch = metrics.epoch;
-      position_.best = now;
+      position_.best = {.loss = now.loss, .metric = now.metric, .examples = now.examples};
       best_.take(task_.module());
     }
     position_.validated = true;
@@ -340,6 +341,26 @@ std::vector<int32_t> share(const std::vector<int32_t>& rows, int rank, int ranks
   return own;
 }
 
+namespace {
+
+/// The outcomes of all ranks.
+Outcomes gathered(const Outcomes& own, dist::Communicator& group) {
+  Outcomes all;
+  const int64_t rows = own.columns > 0 ? static_cast<int64_t>(own.outputs.size()) / own.columns : 0;
+  const auto gather = [&](const std::vector<float>& values, std::vector<float>& into) {
+    for (const Tensor& part : tern::detail::gather_tensors(group, from_vector(values, {rows, own.columns}))) {
+      all.columns = std::max(all.columns, part.size(1));
+      const std::vector<float> theirs = part.to_vector<float>();
+      into.insert(into.end(), theirs.begin(), theirs.end());
+    }
+  };
+  gather(own.outputs, all.outputs);
+  gather(own.targets, all.targets);
+  return all;
+}
+
+}  // namespace
+
 Evaluation joined(const Evaluation& own, dist::Communicator& group) {
   NoGrad off;
   const double n = static_cast<double>(own.examples);
@@ -348,7 +369,13 @@ Evaluation joined(const Evaluation& own, dist::Communicator& group) {
   Tensor all = from_vector(sums, {3}, {.dtype = float64}).to(group.device());
   group.all_reduce(all);
   const std::vector<double> values = all.to_vector<double>();
-  return {.loss = values[0] / values[2], .metric = values[1] / values[2], .examples = std::llround(values[2])};
+  Evaluation result{
+      .loss = values[0] / values[2], .metric = values[1] / values[2], .examples = std::llround(values[2])};
+  if (!own.metric_of) return result;
+  result.outcomes = gathered(own.outcomes, group);
+  result.metric_of = own.metric_of;
+  result.metric = own.metric_of(result.outcomes);
+  return result;
 }
 
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer) {

@@ -223,6 +223,7 @@ void ViT::save_pretrained(const std::string& dir) const {
 
 ModelFamily vit_family() {
   const auto make = [](const std::string& preset, const BuildOptions& options) -> std::unique_ptr<Model> {
+    require_one_label("ViT", options);
     ViTConfig config = ViTConfig::preset(preset);
     config.labels = options.labels;
     if (options.image_size > 0) config.image_size = options.image_size;

@@ -133,7 +133,7 @@ TEST_F(ModelFolderTest, Configurations) {
       {"id2label", Json{{"0", "a"}, {"1", "b"}, {"2", "a"}}, {"label"}},
       {"label2id", Json{{"a", 0}}, {"\"label2id\""}},
       {"pad_token_id", 100000, {"\"pad_token_id\""}},
-      {"problem_type", "regression", {"problem_type", "regression"}},
+      {"problem_type", "ranking", {"problem_type", "ranking", "multi_label_classification"}},
       {"is_decoder", true, {"is_decoder"}},
       {"pruned_heads", Json{{"0", {1}}}, {"pruned"}},
       {"window_size", 5, {"window_size"}},

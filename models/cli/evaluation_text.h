@@ -1,0 +1,28 @@
+#pragma once
+// Evaluations as the program prints and records them, by what the rows are labelled with.
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <vector>
+
+#include "tern/data/datasets/labelled_set.h"
+#include "tern/models/trainer/evaluation.h"
+
+namespace tern::cli {
+
+/// The metric in metrics.jsonl: "accuracy", "f1_micro" (several labels) or "r2" (numbers).
+std::string metric_key(data::LabelKind kind);
+/// The same in words: "accuracy", "F1 (micro)", "R2".
+std::string metric_name(data::LabelKind kind);
+/// "accuracy 85.33 %", "F1 (micro) 0.8312".
+std::string metric_text(data::LabelKind kind, double metric);
+/// "accuracy 85.33 % (300 rows, loss 0.5264)".
+std::string evaluation_text(data::LabelKind kind, const models::Evaluation& result);
+
+/// Every metric, of several labels with a line for each label.
+std::string report_text(data::LabelKind kind, const std::vector<std::string>& labels, const models::Evaluation& result);
+/// The same, for --json. What is not defined is null.
+nlohmann::ordered_json report_record(data::LabelKind kind, const std::vector<std::string>& labels,
+                                     const models::Evaluation& result);
+
+}  // namespace tern::cli

@@ -1,0 +1,55 @@
+#pragma once
+// What an evaluation finds, and the metrics of several labels and of numbers.
+
+#include <cstdint>
+#include <vector>
+
+namespace tern::models {
+
+/// The outputs for all examples of an evaluation and their targets, row by row.
+struct Outcomes {
+  int64_t columns = 0;
+  std::vector<float> outputs = {}, targets = {};  // [examples * columns] each
+};
+
+struct Evaluation {
+  double loss = 0;    // mean over the examples; NaN if there are none
+  double metric = 0;  // greater is better: of single labels the accuracy, in [0, 1]; NaN if there are no examples
+  int64_t examples = 0;
+  // Of a metric that is no mean over the examples:
+  Outcomes outcomes = {};
+  double (*metric_of)(const Outcomes& outcomes) = nullptr;
+};
+
+/// Of several labels: outputs are logits, and a label is predicted where its probability is above 0.5. Targets are 0 or
+/// 1. An F1 is 2 right / (predicted + targets), and 0 where both are 0, as scikit-learn's with zero_division = 0.
+struct SeveralLabelsReport {
+  struct Label {
+    double accuracy = 0;  // the share of the rows for which it is right
+    double f1 = 0;
+    int64_t rows = 0;  // that have the label
+  };
+  double f1_micro = 0;  // of the counts of all labels
+  double f1_macro = 0;  // the mean over the labels
+  double accuracy = 0;  // the share of the rows for which all labels are right
+  std::vector<Label> labels = {};
+};
+/// NaN where there are no examples.
+SeveralLabelsReport several_labels_report(const Outcomes& outcomes);
+/// f1_micro: the metric of several labels.
+double micro_f1(const Outcomes& outcomes);
+
+/// Of numbers. All elements are one output. NaN where a number is not defined: without examples; r2 of fewer than two;
+/// pearson and spearman of equal targets or equal outputs.
+struct NumbersReport {
+  double mse = 0, mae = 0;  // mean squared and mean absolute error
+  double r2 = 0;            // of equal targets 1 where all outputs are right, otherwise 0, as in scikit-learn
+  double pearson = 0;       // correlation of outputs and targets
+  double spearman = 0;      // correlation of their ranks; equal numbers have the mean of their ranks, as in SciPy
+};
+NumbersReport numbers_report(const Outcomes& outcomes);
+/// r2: the metric of numbers. Always finite, so that epochs can be compared: 1 or 0 for a single example that is right
+/// or not, and the lowest double where it is not defined otherwise.
+double comparable_r2(const Outcomes& outcomes);
+
+}  // namespace tern::models
