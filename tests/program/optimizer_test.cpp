@@ -65,5 +65,15 @@ TEST_F(OptimizerProgramTest, MuonTakesTheHiddenLayers) {
     EXPECT_TRUE(find(state, std::string("exp_avg_sq.") + name).defined()) << name;
 }
 
+/// A rank's part of Muon's and AdamW's state gives the bits of all of it.
+TEST_F(OptimizerProgramTest, MuonDividedAmongProcesses) {
+  if (!has_mpi()) GTEST_SKIP() << "mpi: there is no MPI";
+  for (const char* strategy : {"ddp", "zero1"})
+    succeeds(
+        Words{"launch", "--quiet", "--threads", "1", "--nproc", "2", "--logs", std::string("logs-") + strategy, "--"} +
+        run(strategy, Words{"--optimizer", "muon", "--strategy", strategy}));
+  EXPECT_TRUE(weights("ddp") == weights("zero1"));
+}
+
 }  // namespace
 }  // namespace tern::program
