@@ -41,6 +41,7 @@ set(TERN_SANITIZE_TESTS
     data_gzip_test
     data_image_test
     data_loader_test
+    data_target_set_test
     data_text_set_test
     data_token_loader_test
     data_token_set_test
