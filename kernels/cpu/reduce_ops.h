@@ -3,9 +3,10 @@
 // the last one into the result:
 //   State<F>           the partial result of elements that are computed in F
 //   none, join         the state of no elements, and of two sets of elements
-//   of                 the state of n contiguous elements, which may be bfloat16 where kTakesBFloat16
+//   of                 the state of n contiguous elements
 //   kRows, kColumns    how many rows and columns join_rows takes at most
 //   join_rows          joins rows [begin, end), which load(row, tile) reads, into the states of the columns
+//   kTakesBFloat16     the elements of `of` and `join_rows` may be bfloat16, which are computed in float
 //   result             the value of a state
 // Included only by kernels/cpu/*.cpp.
 
@@ -51,13 +52,14 @@ struct Numbers {
     alignas(64) F sums[kColumns];
     std::fill_n(sums, columns, Rule::template identity<F>());
     int64_t row = begin;
+    using Row = decltype(load(row, tiles[0]));
     for (; row + kRowsAtOnce <= end; row += kRowsAtOnce) {
-      const F* rows[kRowsAtOnce];
+      Row rows[kRowsAtOnce];
       for (int r = 0; r < kRowsAtOnce; ++r) rows[r] = load(row + r, tiles[r]);
       combine_rows<Rule>(sums, rows, columns);
     }
     for (; row < end; ++row) {
-      const F* const single[] = {load(row, tiles[0])};
+      const Row single[] = {load(row, tiles[0])};
       combine_rows<Rule>(sums, single, columns);
     }
     for (int64_t c = 0; c < columns; ++c) totals[c] = Rule::combine(totals[c], static_cast<Wide<F>>(sums[c]));
@@ -73,13 +75,17 @@ struct RowBlock {
   RowBlock(const Load& load, int64_t begin, int64_t end, int64_t n) : count(end - begin), columns(n) {
     for (int64_t r = 0; r < count; ++r) rows[r] = load(begin + r, tiles[r]);
   }
-  /// Calls add(column, value) for all elements, row by row.
-  template <class Add>
-  void for_each(const Add& add) const {
-    for (int64_t r = 0; r < count; ++r) {
-      const F* const row = rows[r];
-#pragma GCC ivdep
-      for (int64_t c = 0; c < columns; ++c) add(c, row[c]);
+  /// Calls pass with an array of four rows, or of one at the end. Four streams hide more of the latency of memory.
+  template <class Pass>
+  void for_rows(const Pass& pass) const {
+    int64_t r = 0;
+    for (; r + 4 <= count; r += 4) {
+      const F* const four[] = {rows[r], rows[r + 1], rows[r + 2], rows[r + 3]};
+      pass(four);
+    }
+    for (; r < count; ++r) {
+      const F* const one[] = {rows[r]};
+      pass(one);
     }
   }
 };
@@ -87,7 +93,7 @@ struct RowBlock {
 /// The sum of the squared differences from the mean. Runs are joined as in Chan, Golub and LeVeque, "Updating Formulae
 /// and a Pairwise Algorithm for Computing Sample Variances" (1979).
 struct Deviations {
-  static constexpr int64_t kRows = 32, kColumns = 128;
+  static constexpr int64_t kRows = 32, kColumns = 512;
   static constexpr bool kTakesBFloat16 = false;
 
   template <class F>
@@ -128,20 +134,36 @@ struct Deviations {
     const RowBlock<kRows, kColumns, F, Load> block(load, begin, end, columns);
     const F share = F(1) / static_cast<F>(block.count);
     alignas(64) F pivots[kColumns] = {}, sums[kColumns] = {}, squares[kColumns] = {};
-    block.for_each([&](int64_t c, F x) { pivots[c] += x * share; });
-    block.for_each([&](int64_t c, F x) {
-      const F difference = x - pivots[c];
-      sums[c] += difference;
-      squares[c] += difference * difference;
-    });
+    block.for_rows([&](const auto& rows) { add_shares(rows, share, columns, pivots); });
+    for (int64_t r = 0; r < block.count; ++r) add_differences(block.rows[r], pivots, columns, sums, squares);
     for (int64_t c = 0; c < columns; ++c)
       totals[c] = join(totals[c], about<F>(pivots[c], static_cast<double>(block.count), sums[c], squares[c]));
+  }
+
+ private:
+  // Not inlined: GCC 12 would join the loops over two rows, which then have no vectors.
+  template <class F, int kCount>
+  [[gnu::noinline]] static void add_shares(const F* const (&x)[kCount], F share, int64_t n, F* __restrict pivots) {
+    for (int64_t c = 0; c < n; ++c) {
+      F sum = F(0);
+      for (int r = 0; r < kCount; ++r) sum += x[r][c] * share;
+      pivots[c] += sum;
+    }
+  }
+  template <class F>
+  [[gnu::noinline]] static void add_differences(const F* __restrict x, const F* __restrict pivots, int64_t n,
+                                                F* __restrict sums, F* __restrict squares) {
+    for (int64_t c = 0; c < n; ++c) {
+      const F difference = x[c] - pivots[c];
+      sums[c] += difference;
+      squares[c] += difference * difference;
+    }
   }
 };
 
 /// log(sum(exp(x))), computed from the differences from the largest element.
 struct LogSumExp {
-  static constexpr int64_t kRows = 32, kColumns = 128;
+  static constexpr int64_t kRows = 32, kColumns = 512;
   static constexpr bool kTakesBFloat16 = false;
 
   template <class F>
@@ -158,6 +180,12 @@ struct LogSumExp {
   static F finite(F largest) {
     return math::isfinite(largest) ? largest : F(0);
   }
+  /// exp(x - shift), at most 1. An element exceeds the shift only where the largest one is infinite, as is the result.
+  template <class F>
+  static F exp_less(F x, F shift) {
+    const F difference = x - shift;
+    return exp_nonpositive(math::select(difference > F(0), F(0), difference));
+  }
   template <class F>
   static State<F> none() {
     return {-std::numeric_limits<F>::infinity(), 0};
@@ -170,7 +198,7 @@ struct LogSumExp {
     for (int64_t i = 0; i < n; i += kTile) {
       const int64_t count = std::min(kTile, n - i);
       const F largest = reduce_contiguous<Largest>(x + i, count), shift = finite(largest);
-      for (int64_t k = 0; k < count; ++k) exponentials[k] = math::exp(x[i + k] - shift);
+      for (int64_t k = 0; k < count; ++k) exponentials[k] = exp_less(x[i + k], shift);
       total = join(total, State<F>(largest, reduce_contiguous<Sum>(exponentials, count)));
     }
     return total;
@@ -181,7 +209,7 @@ struct LogSumExp {
     using F = typename S::Compute;
     // Equal ones may be infinite.
     const double below = a.largest == b.largest ? 0 : -std::fabs(a.largest - b.largest);
-    const double factor = math::exp(static_cast<F>(below));
+    const double factor = exp_nonpositive(static_cast<F>(below));
     const bool first = a.largest >= b.largest;
     S joined = a;
     joined.largest = first ? a.largest : b.largest;
@@ -197,10 +225,7 @@ struct LogSumExp {
     const RowBlock<kRows, kColumns, F, Load> block(load, begin, end, columns);
     alignas(64) F largest[kColumns], shifts[kColumns], sums[kColumns] = {};
     std::fill_n(largest, columns, Largest::identity<F>());
-    for (int64_t r = 0; r < block.count; ++r) {
-      const F* const single[] = {block.rows[r]};
-      combine_rows<Largest>(largest, single, columns);
-    }
+    block.for_rows([&](const auto& rows) { combine_rows<Largest>(largest, rows, columns); });
     for (int64_t c = 0; c < columns; ++c) shifts[c] = finite(largest[c]);
     for (int64_t r = 0; r < block.count; ++r) add_exponentials(block.rows[r], shifts, columns, sums);
     for (int64_t c = 0; c < columns; ++c) totals[c] = join(totals[c], State<F>(largest[c], sums[c]));
@@ -210,7 +235,7 @@ struct LogSumExp {
   template <class F>
   static void add_exponentials(const F* __restrict x, const F* __restrict shifts, int64_t n, F* __restrict sums) {
     alignas(64) F exponentials[kColumns];
-    for (int64_t c = 0; c < n; ++c) exponentials[c] = math::exp(x[c] - shifts[c]);
+    for (int64_t c = 0; c < n; ++c) exponentials[c] = exp_less(x[c], shifts[c]);
     for (int64_t c = 0; c < n; ++c) sums[c] += exponentials[c];
   }
 };

@@ -6,6 +6,7 @@
 #include <immintrin.h>
 #endif
 
+#include <cmath>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -65,6 +66,12 @@ template <class V>
 struct UnsignedVector {
   typedef uint64_t type __attribute__((vector_size(sizeof(V))));
 };
+
+/// exp(x) for x <= 0, with half of the instructions of math::exp: 0 instead of a subnormal result, below -87.68.
+inline float exp_nonpositive(float x) {
+  return math::detail::exp_normal(math::select(x < -88.0f, -88.0f, x));  // there the power of two is 2^-127: no bit set
+}
+inline double exp_nonpositive(double x) { return std::exp(x); }
 
 // Operations that combine values; V is a number or a vector. Sums and products of integers wrap.
 struct Sum {
@@ -161,12 +168,27 @@ struct Any : Largest {
 template <class Op>
 inline constexpr bool kIsExtreme = std::is_same_v<Op, Largest> || std::is_same_v<Op, Smallest>;
 
+/// All bits of a lane are set where x or y is NaN.
+template <class F>
+inline auto either_is_nan(Vector<F> x, Vector<F> y) {
+  using Mask = decltype(x != y);
+#if defined(__AVX2__)
+  if constexpr (sizeof(F) == 4)
+    return reinterpret_cast<Mask>(_mm256_cmp_ps(x, y, _CMP_UNORD_Q));
+  else
+    return reinterpret_cast<Mask>(_mm256_cmp_pd(x, y, _CMP_UNORD_Q));
+#else
+  return static_cast<Mask>((x != x) | (y != y));
+#endif
+}
+
 /// What a lane of vectors has combined so far, in the order of add().
 template <class Op, class F>
 struct Accumulator {
   Vector<F> value;
   void begin(Vector<F> x) { value = x; }
   void add(Vector<F> x) { value = Op::combine(value, x); }
+  void add(Vector<F> x, Vector<F> y) { add(x), add(y); }
   void join(const Accumulator& other) { add(other.value); }
   Vector<F> result() const { return value; }
 };
@@ -183,6 +205,11 @@ requires(kIsExtreme<Op>&& std::is_floating_point_v<F>) struct Accumulator<Op, F>
   void add(Vector<F> x) {
     choose(x);
     unordered |= x != x;
+  }
+  void add(Vector<F> x, Vector<F> y) {
+    choose(x);
+    choose(y);
+    unordered |= either_is_nan<F>(x, y);
   }
   void join(const Accumulator& other) {
     choose(other.value);
@@ -231,7 +258,9 @@ Combined<T> reduce_contiguous(const T* x, int64_t n, const Map& map) {
     const auto load = [&](int64_t at, int v) { return map(load_vector(x + at + v * kWidth)); };
     Accumulator<Op, F> sums[kVectors];
     for (int v = 0; v < kVectors; ++v) sums[v].begin(load(0, v));
-    for (i = kLanes; i + kLanes <= n; i += kLanes)
+    for (i = kLanes; i + 2 * kLanes <= n; i += 2 * kLanes)
+      for (int v = 0; v < kVectors; ++v) sums[v].add(load(i, v), load(i + kLanes, v));
+    for (; i + kLanes <= n; i += kLanes)
       for (int v = 0; v < kVectors; ++v) sums[v].add(load(i, v));
     if (i == n) {
       for (int half = kVectors / 2; half > 0; half /= 2)
@@ -254,22 +283,26 @@ Combined<T> reduce_contiguous(const T* x, int64_t n) {
   return reduce_contiguous<Op>(x, n, [](auto value) { return Op::map(value); });
 }
 
-/// sums[c] = combine(sums[c], x[0][c], ..., x[kRows - 1][c]), in this order, for n columns.
-template <class Op, int kRows, class F>
-void combine_rows(F* sums, const F* const (&x)[kRows], int64_t n) {
+/// sums[c] = combine(sums[c], x[0][c], ..., x[kRows - 1][c]), in this order, for n columns. T is F, or BFloat16 for
+/// sums in float.
+template <class Op, int kRows, class F, class T>
+void combine_rows(F* sums, const T* const (&x)[kRows], int64_t n) {
   constexpr int kWidth = kVectorBytes / sizeof(F);
-  const F* rows[kRows];
+  const T* rows[kRows];
   for (int r = 0; r < kRows; ++r) rows[r] = x[r];
   int64_t c = 0;
   for (; c + kWidth <= n; c += kWidth) {
+    const auto value = [&](int r) { return Op::map(load_vector(rows[r] + c)); };
     Accumulator<Op, F> sum;
     sum.begin(load_vector(sums + c));
-    for (int r = 0; r < kRows; ++r) sum.add(Op::map(load_vector(rows[r] + c)));
+    int r = 0;
+    for (; r + 2 <= kRows; r += 2) sum.add(value(r), value(r + 1));
+    for (; r < kRows; ++r) sum.add(value(r));
     store_vector(sums + c, sum.result());
   }
   for (; c < n; ++c) {
     F sum = sums[c];
-    for (int r = 0; r < kRows; ++r) sum = Op::combine(sum, Op::map(rows[r][c]));
+    for (int r = 0; r < kRows; ++r) sum = Op::combine(sum, Op::map(static_cast<F>(rows[r][c])));
     sums[c] = sum;
   }
 }
