@@ -1,5 +1,5 @@
-// Running sums and extremes, and the positions of set flags, in three steps: the sum of each block of fixed size, the
-// sums of all blocks before each block in order, and the scan of each block from that start value.
+// Running sums and extremes, and the positions of set flags, in three steps: the sum of each part of fixed size, the
+// sums of all parts before each part in order, and the scan of each part from that start value.
 
 #include "tern/kernels/scan.h"
 
@@ -13,6 +13,10 @@ namespace tern::kernels::TERN_CPU {
 namespace {
 
 constexpr int64_t kBlock = 32768;  // elements per parallel block
+constexpr int64_t kPart = 4112;    // of a long row: parts whose distance is a power of two would share few cache lines
+constexpr int64_t kParts = 8;      // of a parallel block of a long row
+constexpr int64_t kGroup = 16;     // elements of a row that are compared with its extreme at a time
+constexpr int64_t kShortRun = 64;  // rows of fewer elements than these are scanned in step
 constexpr int64_t kManyRows = 64;  // number of rows that occupies all threads
 constexpr int64_t kFlagTile = 256;
 constexpr int64_t kTogether = 4;  // rows that are scanned in step: each alone would wait for its last operation
@@ -75,12 +79,14 @@ struct CumulativeExtreme {
   static bool replaces(Value later, const State& best) {
     return best.column < 0 || later != later || (kLargest ? later >= best.value : later <= best.value);
   }
-  void take(State& best, int64_t place, int64_t column) const {
-    Value value;
+  Value value_at(int64_t place) const {
     if constexpr (std::is_same_v<T, bool>)
-      value = x[place] != 0;
+      return x[place] != 0;
     else
-      value = static_cast<Value>(x[place]);
+      return static_cast<Value>(x[place]);
+  }
+  void take(State& best, int64_t place, int64_t column) const {
+    const Value value = value_at(place);
     if (replaces(value, best)) best = {value, column};
   }
   static void join(State& best, const State& later) {
@@ -89,6 +95,40 @@ struct CumulativeExtreme {
   void store(int64_t place, const State& best) const {
     y[place] = static_cast<Stored<T>>(best.value);
     columns[place] = best.column;
+  }
+  /// take() and store() of n neighbours. Most groups of a long row exceed nothing: they get the extreme before them.
+  template <bool kStores>
+  void scan_run(State& before, int64_t place, int64_t column, int64_t n) const {
+    State best = before;  // a copy, which stores to y cannot change
+    const auto scan = [&](int64_t begin, int64_t end) {
+      for (int64_t i = begin; i < end; ++i) {
+        take(best, place + i, column + i);
+        if constexpr (kStores) store(place + i, best);
+      }
+    };
+    int64_t i = std::min(n, kGroup);
+    scan(0, i);
+    for (; i + kGroup <= n; i += kGroup) {
+      if (any_exceeds(place + i, best.value)) {
+        scan(i, i + kGroup);
+      } else if constexpr (kStores) {
+        std::fill_n(y + place + i, kGroup, static_cast<Stored<T>>(best.value));
+        std::fill_n(columns + place + i, kGroup, best.column);
+      }
+    }
+    scan(i, n);
+    before = best;
+  }
+
+ private:
+  /// Of kGroup elements.
+  bool any_exceeds(int64_t place, Value best) const {
+    int32_t any = 0;
+    for (int64_t k = 0; k < kGroup; ++k) {
+      const Value value = value_at(place + k);
+      any |= (value != value) | (kLargest ? value >= best : value <= best) ? 1 : 0;
+    }
+    return any != 0;
   }
 };
 
@@ -102,34 +142,40 @@ class RowScan {
 
   /// Elements are combined in their order.
   void run_in_order() const { scan_rows(); }
-  /// `parts` has one element per block of a row, unless there are many rows.
+  /// `parts` has one element per part of a row, unless there are many rows.
   void run(void* parts) const {
     if (rows_ >= kManyRows)
       scan_rows();
     else
-      scan_blocks(static_cast<State*>(parts));
+      scan_long_rows(static_cast<State*>(parts));
   }
 
  private:
   /// Index of the i-th element of a row in the order of the scan.
   int64_t place(int64_t row, int64_t i) const { return row * cols_ + (reverse_ ? cols_ - 1 - i : i); }
 
-  State combined(int64_t row, int64_t begin, int64_t end) const {
-    State state = Op::none();
-    for (int64_t i = begin; i < end; ++i) op_.take(state, place(row, i), i);
-    return state;
-  }
-  void scan(int64_t row, int64_t begin, int64_t end, State before) const {
+  /// True when the operation has a loop of its own over a row.
+  static constexpr bool kHasRuns = requires(const Op& op, State& state) {
+    op.template scan_run<true>(state, int64_t(), int64_t(), int64_t());
+  };
+
+  /// Elements [begin, end) of a row; the state is the one before them, then the one after them.
+  template <bool kStores>
+  void scan(int64_t row, int64_t begin, int64_t end, State& state) const {
+    if constexpr (kHasRuns) return op_.template scan_run<kStores>(state, place(row, begin), begin, end - begin);
     for (int64_t i = begin; i < end; ++i) {
-      op_.take(before, place(row, i), i);
-      op_.store(place(row, i), before);
+      op_.take(state, place(row, i), i);
+      if constexpr (kStores) op_.store(place(row, i), state);
     }
   }
   void scan_rows() const {
     parallel_for(rows_, std::max<int64_t>(1, kBlock / cols_), [&](int64_t begin, int64_t end) {
       int64_t r = begin;
-      for (; r + kTogether <= end; r += kTogether) scan_together(r);
-      for (; r < end; ++r) scan(r, 0, cols_, Op::none());
+      for (; r + kTogether <= end && !(kHasRuns && cols_ > kShortRun); r += kTogether) scan_together(r);
+      for (; r < end; ++r) {
+        State state = Op::none();
+        scan<true>(r, 0, cols_, state);
+      }
     });
   }
   void scan_together(int64_t row) const {
@@ -144,17 +190,44 @@ class RowScan {
         op.store(at + t * cols, states[t]);
       }
   }
-  /// All threads work on one row at a time.
-  void scan_blocks(State* parts) const {
-    for (int64_t r = 0; r < rows_; ++r) {
-      parallel_for(cols_, kBlock, [&](int64_t begin, int64_t end) { parts[begin / kBlock] = combined(r, begin, end); });
-      State before = Op::none();
-      for (int64_t b = 0; b < ceil_div(cols_, kBlock); ++b) {
-        State until = before;
-        Op::join(until, parts[b]);
-        parts[b] = std::exchange(before, until);
+  /// The kParts parts of a row from column `begin` on, in step.
+  template <bool kStores>
+  void scan_parts_together(int64_t row, int64_t begin, State* states) const {
+    const Op op = op_;
+    const int64_t step = reverse_ ? -1 : 1;
+    State now[kParts];
+    std::copy_n(states, kParts, now);
+    int64_t at = place(row, begin);
+    for (int64_t i = begin; i < begin + kPart; ++i, at += step)
+      for (int64_t t = 0; t < kParts; ++t) {
+        op.take(now[t], at + t * step * kPart, i + t * kPart);
+        if constexpr (kStores) op.store(at + t * step * kPart, now[t]);
       }
-      parallel_for(cols_, kBlock, [&](int64_t begin, int64_t end) { scan(r, begin, end, parts[begin / kBlock]); });
+    std::copy_n(now, kParts, states);
+  }
+  /// The parts of a parallel block [begin, end) of a row, whose states are states[0], ...
+  template <bool kStores>
+  void scan_parts(int64_t row, int64_t begin, int64_t end, State* states) const {
+    if constexpr (!kHasRuns)
+      if (end - begin == kParts * kPart) return scan_parts_together<kStores>(row, begin, states);
+    for (; begin < end; begin += kPart) scan<kStores>(row, begin, std::min(end, begin + kPart), *states++);
+  }
+  /// All threads work on one row at a time.
+  void scan_long_rows(State* parts) const {
+    constexpr int64_t kRowBlock = kParts * kPart;
+    const int64_t count = ceil_div(cols_, kPart);
+    for (int64_t r = 0; r < rows_; ++r) {
+      std::fill_n(parts, count, Op::none());
+      parallel_for(cols_, kRowBlock,
+                   [&](int64_t begin, int64_t end) { scan_parts<false>(r, begin, end, parts + begin / kPart); });
+      State before = Op::none();
+      for (int64_t p = 0; p < count; ++p) {
+        State until = before;
+        Op::join(until, parts[p]);
+        parts[p] = std::exchange(before, until);
+      }
+      parallel_for(cols_, kRowBlock,
+                   [&](int64_t begin, int64_t end) { scan_parts<true>(r, begin, end, parts + begin / kPart); });
     }
   }
 
@@ -163,7 +236,7 @@ class RowScan {
   bool reverse_;
 };
 
-int64_t parts_of(int64_t rows, int64_t cols) { return rows >= kManyRows ? 0 : ceil_div(cols, kBlock); }
+int64_t parts_of(int64_t rows, int64_t cols) { return rows >= kManyRows ? 0 : ceil_div(cols, kPart); }
 
 }  // namespace
 
