@@ -8,6 +8,7 @@
 
 #include "tern/kernels/cpu/tile.h"
 #include "tern/kernels/math.h"
+#include "tern/kernels/math_near.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
@@ -15,27 +16,36 @@ namespace {
 
 constexpr int64_t kBlock = 16384;  // elements per parallel block
 
+/// Angles are in [-pi, pi]: there the functions of Near, whose loops vectorise, are right.
+template <class F>
+using Angle = std::conditional_t<std::is_same_v<F, float>, math::Near, F>;
+
 template <class F>
 struct Rotation {
+  int64_t pairs;
   F cosines[RotaryParams::kMaxPairs], sines[RotaryParams::kMaxPairs];
 
-  Rotation(const RotaryParams& params, int64_t position) {
-    for (int64_t i = 0; i < params.pairs; ++i) {
+  Rotation(const RotaryParams& params, int64_t position) : pairs(params.pairs) {
+    const F sign = params.inverse ? F(-1) : F(1);
+    F angles[RotaryParams::kMaxPairs];
+    for (int64_t i = 0; i < pairs; ++i) {
       const double turns = static_cast<double>(position) * params.turns[i];
-      const F angle = static_cast<F>(2 * std::numbers::pi * (turns - std::nearbyint(turns)));
-      cosines[i] = math::cos(angle);
-      sines[i] = params.inverse ? -math::sin(angle) : math::sin(angle);
+      angles[i] = static_cast<F>(2 * std::numbers::pi * (turns - std::nearbyint(turns)));
+    }
+    for (int64_t i = 0; i < pairs; ++i) {
+      cosines[i] = static_cast<F>(math::cos(Angle<F>(angles[i])));
+      sines[i] = sign * static_cast<F>(math::sin(Angle<F>(angles[i])));
     }
   }
 
-  /// Rotates pair i of n, which is elements i * step and i * step + distance.
-  void rotate(F* x, int64_t n, int64_t step, int64_t distance) const {
-    for (int64_t i = 0; i < n; ++i) {
-      F& first = x[i * step];
-      F& second = x[i * step + distance];
-      const F x0 = first, x1 = second;
-      first = x0 * cosines[i] - x1 * sines[i];
-      second = x0 * sines[i] + x1 * cosines[i];
+  /// Rotates all pairs: pair i is elements i * kStep and i * kStep + distance.
+  template <int64_t kStep>
+  void rotate(F* __restrict x, int64_t distance) const {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < pairs; ++i) {
+      const F x0 = x[i * kStep], x1 = x[i * kStep + distance];
+      x[i * kStep] = x0 * cosines[i] - x1 * sines[i];
+      x[i * kStep + distance] = x0 * sines[i] + x1 * cosines[i];
     }
   }
 };
@@ -53,9 +63,9 @@ void rotate_token(const RotaryParams& params, const T* x, int64_t head_stride, i
     T* to = y + h * head_dim;
     convert_strided<T, F>(from, 1, row, 1, rotated);
     if (params.interleaved)
-      rotation.rotate(row, params.pairs, 2, 1);
+      rotation.template rotate<2>(row, 1);
     else
-      rotation.rotate(row, params.pairs, 1, params.pairs);
+      rotation.template rotate<1>(row, params.pairs);
     convert_strided<F, T>(row, 1, to, 1, rotated);
     std::copy(from + rotated, from + head_dim, to + rotated);
   }
