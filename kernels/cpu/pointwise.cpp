@@ -52,6 +52,8 @@ class Driver {
     strides[0] = y.strides;
     for (int k = 0; k < kMaxInputs; ++k) strides[k + 1] = k < count && inputs[k] ? inputs[k].strides : zeros;
     layout_ = make_layout(y.dims, y.shape, strides);
+    total_rows_ = layout_.numel() / layout_.inner();
+    for (int k = 0; k <= count; ++k) linear_[k] = is_linear(k);
     for (int k = 0; k <= count; ++k) crossed_ |= layout_.inner() >= kNarrow && is_transposed(k);
     for (int k = 0; k < count; ++k) operands_[k] = describe(inputs[k].data, inputs[k].dtype, k + 1);
     operands_[kOutput] = describe(y.data, y.dtype, 0);
@@ -59,7 +61,7 @@ class Driver {
   }
 
   void run() const {
-    const int64_t rows = layout_.numel() / layout_.inner(), tiles = (rows + rows_ - 1) / rows_ * chunks_;
+    const int64_t tiles = (total_rows_ + rows_ - 1) / rows_ * chunks_;
     const int64_t grain = std::max<int64_t>(1, kBlock / (rows_ * columns_));
     parallel_for(tiles, grain, [this](int64_t begin, int64_t end) { run_tiles(begin, end); });
   }
@@ -70,7 +72,7 @@ class Driver {
     const int64_t stride = layout_.inner_stride(k);
     const bool row_contiguous = stride == 1 || layout_.inner() == 1;
     const bool wide = layout_.inner() >= kNarrow && !crossed_;  // then a tile is within one row
-    operand.direct = dtype == dtype_of<F>() && !crossed_ && (is_linear(k) || (wide && row_contiguous));
+    operand.direct = dtype == dtype_of<F>() && !crossed_ && (linear_[k] || (wide && row_contiguous));
     for (int d = 0; d < layout_.dims; ++d) operand.constant &= layout_.strides[k][d] == 0;
     if (operand.constant && layout_.numel() > 1) operand.direct = false;
     operand.repeated = !operand.constant && layout_.inner() < kNarrow && layout_.dims > 1;
@@ -103,10 +105,13 @@ class Driver {
     int64_t row, rows, column, columns;
     int64_t size() const { return rows * columns; }
   };
-  Tile tile_at(int64_t index) const {
-    const int64_t row = index / chunks_ * rows_, column = index % chunks_ * columns_;
-    const int64_t rows = layout_.numel() / layout_.inner();
-    return {row, std::min(rows_, rows - row), column, std::min(columns_, layout_.inner() - column)};
+  Tile tile_from(int64_t row, int64_t column) const {
+    return {row, std::min(rows_, total_rows_ - row), column, std::min(columns_, layout_.inner() - column)};
+  }
+  Tile tile_at(int64_t index) const { return tile_from(index / chunks_ * rows_, index % chunks_ * columns_); }
+  Tile tile_after(const Tile& tile) const {
+    const int64_t column = tile.column + columns_;
+    return column < layout_.inner() ? tile_from(tile.row, column) : tile_from(tile.row + rows_, 0);
   }
 
   void run_tiles(int64_t begin, int64_t end) const {
@@ -122,8 +127,8 @@ class Driver {
         load(operand, k + 1, {0, rows_, 0, columns_}, staging[k]);
     }
     int64_t spread_row = -1;  // the row of which the values are staged
-    for (int64_t index = begin; index < end; ++index) {
-      const Tile tile = tile_at(index);
+    Tile tile = tile_at(begin);
+    for (int64_t index = begin; index < end; ++index, tile = tile_after(tile)) {
       for (int k = 0; k < count_; ++k) {
         const Operand& operand = operands_[k];
         if (!operand.data) continue;
@@ -158,13 +163,17 @@ class Driver {
     return d >= 0 && layout_.shape[d] >= kCrossedRows && layout_.strides[k][d] == 1 &&
            layout_.inner_stride(k) >= kCrossedRows;
   }
+  /// Of a row's first element. Divisions would take as long as many elements.
+  int64_t row_offset(int k, int64_t row) const {
+    return layout_.dims == 2 ? row * layout_.strides[k][0] : layout_.row_offset(k, row);
+  }
   int64_t offset(int k, const Tile& tile) const {
-    if (is_linear(k)) return tile.row * layout_.inner() + tile.column;
-    return layout_.row_offset(k, tile.row) + tile.column * layout_.inner_stride(k);
+    if (linear_[k]) return tile.row * layout_.inner() + tile.column;
+    return row_offset(k, tile.row) + tile.column * layout_.inner_stride(k);
   }
   /// True when the tile's elements are equally far apart in memory.
   bool is_one_run(int k, const Tile& tile) const {
-    return tile.rows == 1 || (tile.columns == layout_.inner() && is_linear(k));
+    return tile.rows == 1 || (tile.columns == layout_.inner() && linear_[k]);
   }
 
   void load(const Operand& operand, int k, const Tile& tile, F* buffer) const {
@@ -181,14 +190,13 @@ class Driver {
     dispatch_any(operand.dtype, [&]<class T>() {
       const Stored<T>* const from = static_cast<const Stored<T>*>(operand.data) + tile.column * step;
       if (by_columns) {
-        const Stored<T>* const first = from + layout_.row_offset(k, tile.row);
+        const Stored<T>* const first = from + row_offset(k, tile.row);
         for (int64_t c = 0; c < tile.columns; ++c)
           convert_strided<T, F>(first + c * step, 1, buffer + c, tile.columns, tile.rows);
         return;
       }
       for (int64_t r = 0; r < tile.rows; ++r)
-        convert_strided<T, F>(from + layout_.row_offset(k, tile.row + r), step, buffer + r * tile.columns, 1,
-                              tile.columns);
+        convert_strided<T, F>(from + row_offset(k, tile.row + r), step, buffer + r * tile.columns, 1, tile.columns);
     });
   }
 
@@ -199,8 +207,7 @@ class Driver {
     dispatch_any(dtype, [&]<class T>() {
       Stored<T>* const to = static_cast<Stored<T>*>(y_) + tile.column * step;
       for (int64_t r = 0; r < tile.rows; ++r)
-        convert_strided<F, T>(buffer + r * tile.columns, 1, to + layout_.row_offset(0, tile.row + r), step,
-                              tile.columns);
+        convert_strided<F, T>(buffer + r * tile.columns, 1, to + row_offset(0, tile.row + r), step, tile.columns);
     });
   }
 
@@ -210,7 +217,9 @@ class Driver {
   void* y_;
   Operand operands_[kMaxInputs + 1];
   Layout<kMaxInputs + 1> layout_;
-  bool crossed_ = false;  // an operand is transposed: a tile is a part of several rows
+  bool linear_[kMaxInputs + 1];  // is_linear() of each
+  int64_t total_rows_;           // in the layout
+  bool crossed_ = false;         // an operand is transposed: a tile is a part of several rows
   int64_t rows_ = 1, columns_ = 1, chunks_ = 1;
 };
 
