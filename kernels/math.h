@@ -48,6 +48,11 @@ TERN_HD inline Dual<F> exp(Dual<F> x) {
   return {e, e * x.tangent};
 }
 template <class F>
+TERN_HD inline Dual<F> exp_nonpositive(Dual<F> x) {
+  const F e = exp_nonpositive(x.value);
+  return {e, e * x.tangent};
+}
+template <class F>
 TERN_HD inline Dual<F> expm1(Dual<F> x) {
   return {expm1(x.value), exp(x.value) * x.tangent};
 }

@@ -35,6 +35,7 @@ TERN_HD inline float cos(float x) { return std::cos(x); }
 TERN_HD inline double cos(double x) { return std::cos(x); }
 TERN_HD inline double pow(double x, double y) { return std::pow(x, y); }
 TERN_HD inline double exp(double x) { return std::exp(x); }
+TERN_HD inline double exp_nonpositive(double x) { return std::exp(x); }
 TERN_HD inline double expm1(double x) { return std::expm1(x); }
 TERN_HD inline double log(double x) { return std::log(x); }
 TERN_HD inline double log1p(double x) { return std::log1p(x); }
@@ -87,6 +88,7 @@ TERN_HD inline double atan2(double y, double x) { return std::atan2(y, x); }
 // CUDA's functions, which use the special-function unit. Their largest errors according to the CUDA C++ Programming
 // Guide: 4 units in the last place (sinh, asinh, acosh; of the others at most 3).
 TERN_HD inline float exp(float x) { return ::expf(x); }
+TERN_HD inline float exp_nonpositive(float x) { return ::expf(x); }
 TERN_HD inline float expm1(float x) { return ::expm1f(x); }
 TERN_HD inline float log(float x) { return ::logf(x); }
 TERN_HD inline float log1p(float x) { return ::log1pf(x); }
@@ -147,7 +149,17 @@ TERN_HD inline float exp_normal(float x) {
   constexpr float kShift = 0x1.8p23f + 127.0f;  // includes the exponent bias
   const float shifted = x * 0x1.715476p+0f + kShift;
   const float tail = exp_tail(x, shifted - kShift);
-  return (tail + 1.0f) * std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
+  const float scale = std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
+  return tail * scale + scale;
+}
+
+/// exp(x) - 1 for x in [0, 88]. Same bits as expm1().
+TERN_HD inline float expm1_normal(float x) {
+  constexpr float kShift = 0x1.8p23f + 127.0f;
+  const float shifted = x * 0x1.715476p+0f + kShift;
+  const float tail = exp_tail(x, shifted - kShift);
+  const float scale = std::bit_cast<float>(std::bit_cast<uint32_t>(shifted) << 23);
+  return tail * scale + (scale - 1.0f);
 }
 
 }  // namespace detail
@@ -157,7 +169,12 @@ TERN_HD inline float exp(float x) {
   x = select(x > 89.0f, 89.0f, x);
   x = select(x < -104.0f, -104.0f, x);
   const detail::ExpParts e = detail::reduce_exp(x);
-  return (e.tail + 1.0f) * detail::power_of_two(e.half) * detail::power_of_two(e.rest);
+  const float scale = detail::power_of_two(e.half);
+  return (e.tail * scale + scale) * detail::power_of_two(e.rest);
+}
+/// exp(x) for x <= 0, in fewer instructions: 0 instead of a subnormal result, below -87.68; else the bits of exp().
+TERN_HD inline float exp_nonpositive(float x) {
+  return detail::exp_normal(select(x < -88.0f, -88.0f, x));  // of which the power of two is 2^-127: all bits 0
 }
 
 /// Infinity from 128, 0 below -150; exact for integers.
@@ -242,7 +259,7 @@ TERN_HD inline float log1p(float x) {
 
 TERN_HD inline float tanh(float x) {
   const float magnitude = abs(x);
-  const float e = expm1(2.0f * select(magnitude > 10.0f, 10.0f, magnitude));
+  const float e = detail::expm1_normal(2.0f * select(magnitude > 10.0f, 10.0f, magnitude));
   return detail::copy_sign(e / (e + 2.0f), x);
 }
 

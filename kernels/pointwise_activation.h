@@ -66,7 +66,7 @@ struct Gelu {
  private:
   template <class F>
   TERN_HD static F density(F x) {
-    return F(math::kInverseRoot2Pi) * math::exp(F(-0.5) * x * x);
+    return F(math::kInverseRoot2Pi) * math::exp_nonpositive(F(-0.5) * x * x);
   }
   template <class F>
   TERN_HD static F normal_distribution(F x) {

@@ -184,7 +184,7 @@ struct LogSumExp {
   template <class F>
   static F exp_less(F x, F shift) {
     const F difference = x - shift;
-    return exp_nonpositive(math::select(difference > F(0), F(0), difference));
+    return math::exp_nonpositive(math::select(difference > F(0), F(0), difference));
   }
   template <class F>
   static State<F> none() {
@@ -209,7 +209,7 @@ struct LogSumExp {
     using F = typename S::Compute;
     // Equal ones may be infinite.
     const double below = a.largest == b.largest ? 0 : -std::fabs(a.largest - b.largest);
-    const double factor = exp_nonpositive(static_cast<F>(below));
+    const double factor = math::exp_nonpositive(static_cast<F>(below));
     const bool first = a.largest >= b.largest;
     S joined = a;
     joined.largest = first ? a.largest : b.largest;

@@ -24,7 +24,7 @@ void softmax_row(const T* x, int64_t cols, T* y) {
   for (int64_t j = 0; j < cols; j += kTile) {
     const int64_t n = std::min(kTile, cols - j);
     const F* from = widen(x + j, buffer, n);
-    store_row<F>(y + j, n, [=](int64_t i) { return exp_nonpositive(from[i] - row.largest) * factor; });
+    store_row<F>(y + j, n, [=](int64_t i) { return math::exp_nonpositive(from[i] - row.largest) * factor; });
   }
 }
 

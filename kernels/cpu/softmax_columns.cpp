@@ -96,7 +96,7 @@ void softmax_block(bool log, const T* x, const ColumnBlock<F>& block, int64_t si
     F* const values = row(k, false);
     F* const to = keeps && !log ? values : powers;
 #pragma GCC ivdep
-    for (int64_t c = 0; c < kWidth; ++c) to[c] = exp_nonpositive(values[c] - largest[c]);
+    for (int64_t c = 0; c < kWidth; ++c) to[c] = math::exp_nonpositive(values[c] - largest[c]);
     sums.add(k, to);
   }
   const F* const sum = sums.totals(size);
@@ -116,7 +116,7 @@ void softmax_block(bool log, const T* x, const ColumnBlock<F>& block, int64_t si
       for (int64_t c = 0; c < kWidth; ++c) to[c] = values[c] * scale[c];
     else
 #pragma GCC ivdep
-      for (int64_t c = 0; c < kWidth; ++c) to[c] = exp_nonpositive(values[c] - largest[c]) * scale[c];
+      for (int64_t c = 0; c < kWidth; ++c) to[c] = math::exp_nonpositive(values[c] - largest[c]) * scale[c];
     if (!place) block.write(powers, k, y);
   }
 }

@@ -45,7 +45,7 @@ inline RowExponentials<F> sum_exponentials(const T* x, int64_t cols, F* exponent
     const F* from = widen(x + j, buffer, n);
     F* const to = exponentials ? exponentials + j : powers;
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) to[i] = exp_nonpositive(from[i] - largest);
+    for (int64_t i = 0; i < n; ++i) to[i] = math::exp_nonpositive(from[i] - largest);
     sum.add(
         n, [](auto v) { return v; }, to);
   }
@@ -71,7 +71,7 @@ struct BlockExponentials {
     alignas(64) F powers[kRows];
     for (int64_t c = 0; c < rows.columns(); ++c) {
       F* const x = rows.column(c);
-      for (int64_t r = 0; r < kRows; ++r) powers[r] = exp_nonpositive(x[r] - largest[r]);
+      for (int64_t r = 0; r < kRows; ++r) powers[r] = math::exp_nonpositive(x[r] - largest[r]);
       if (keep) std::copy_n(powers, kRows, x);
       sums.add(c, powers);
     }

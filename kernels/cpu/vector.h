@@ -6,7 +6,6 @@
 #include <immintrin.h>
 #endif
 
-#include <cmath>
 #include <cstring>
 #include <limits>
 #include <type_traits>
@@ -66,12 +65,6 @@ template <class V>
 struct UnsignedVector {
   typedef uint64_t type __attribute__((vector_size(sizeof(V))));
 };
-
-/// exp(x) for x <= 0, with half of the instructions of math::exp: 0 instead of a subnormal result, below -87.68.
-inline float exp_nonpositive(float x) {
-  return math::detail::exp_normal(math::select(x < -88.0f, -88.0f, x));  // there the power of two is 2^-127: no bit set
-}
-inline double exp_nonpositive(double x) { return std::exp(x); }
 
 // Operations that combine values; V is a number or a vector. Sums and products of integers wrap.
 struct Sum {
