@@ -120,6 +120,7 @@ struct Largest : Sum {
   }
   template <class V>
   static V combine(V a, V b) {
+    if constexpr (kIsIntegerVector<V>) return a > b ? a : b;  // one instruction of AVX-512
     const auto first = (a > b) | (a != a);
     return first ? a : b;
   }
@@ -131,6 +132,7 @@ struct Smallest : Sum {
   }
   template <class V>
   static V combine(V a, V b) {
+    if constexpr (kIsIntegerVector<V>) return a < b ? a : b;
     const auto first = (a < b) | (a != a);
     return first ? a : b;
   }
@@ -250,16 +252,27 @@ Combined<T> reduce_contiguous(const T* x, int64_t n, const Map& map) {
   if (n >= kLanes) {
     const auto load = [&](int64_t at, int v) { return map(load_vector(x + at + v * kWidth)); };
     Accumulator<Op, F> sums[kVectors];
+    // Unrolled, so that all accumulators are in registers.
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) sums[v].begin(load(0, v));
-    for (i = kLanes; i + 2 * kLanes <= n; i += 2 * kLanes)
-      for (int v = 0; v < kVectors; ++v) sums[v].add(load(i, v), load(i + kLanes, v));
-    for (; i + kLanes <= n; i += kLanes)
+    i = kLanes;
+    if (n / kLanes % 2 == 0) {
+#pragma GCC unroll 8
       for (int v = 0; v < kVectors; ++v) sums[v].add(load(i, v));
+      i += kLanes;
+    }
+    for (; i + kLanes <= n; i += 2 * kLanes) {
+#pragma GCC unroll 8
+      for (int v = 0; v < kVectors; ++v) sums[v].add(load(i, v), load(i + kLanes, v));
+    }
     if (i == n) {
+#pragma GCC unroll 4
       for (int half = kVectors / 2; half > 0; half /= 2)
+#pragma GCC unroll 4
         for (int v = 0; v < half; ++v) sums[v].join(sums[v + half]);
       return combine_lanes<Op, F, kWidth / 2>(sums[0].result());
     }
+#pragma GCC unroll 8
     for (int v = 0; v < kVectors; ++v) store_vector(lanes + v * kWidth, sums[v].result());
   } else {
     for (int l = 0; l < kLanes; ++l) lanes[l] = Op::template identity<F>();
