@@ -115,7 +115,9 @@ class Driver {
   }
 
   void run_tiles(int64_t begin, int64_t end) const {
-    alignas(64) F staging[kMaxInputs + 1][kStagedTile];
+    alignas(64) Word<F> words[kMaxInputs + 1][kStagedTile];  // the constructors of 16-bit elements would fill it with 0
+    F* staging[kMaxInputs + 1];
+    for (int k = 0; k <= kMaxInputs; ++k) staging[k] = reinterpret_cast<F*>(words[k]);
     const F* in[kMaxInputs] = {};
     for (int k = 0; k < count_; ++k) {
       const Operand& operand = operands_[k];
@@ -181,7 +183,8 @@ class Driver {
     if (is_one_run(k, tile)) return load_tile(operand.dtype, operand.data, offset(k, tile), step, tile.size(), buffer);
     const int64_t row_step = layout_.strides[k][layout_.dims - 2];
     if (step == 0 && layout_.dims == 2) {
-      alignas(64) F values[kStagedTile];
+      alignas(64) Word<F> words[kStagedTile];
+      F* const values = reinterpret_cast<F*>(words);
       load_tile(operand.dtype, operand.data, tile.row * row_step, row_step, tile.rows, values);
       return repeat_each(values, tile.rows, tile.columns, buffer);
     }
