@@ -26,8 +26,8 @@ F row_loss(const T* logits, int64_t classes, int64_t target, F smoothing, F larg
 template <class T, class F>
 void row_gradient(const T* logits, int64_t classes, int64_t target, F log_sum_exp, F scale, F smoothing, T* dlogits) {
   const F everywhere = smoothing / static_cast<F>(classes);
-  store_row<F>(dlogits, classes,
-               [=](int64_t c) { return scale * (math::exp(static_cast<F>(logits[c]) - log_sum_exp) - everywhere); });
+  map_row<F>(
+      dlogits, classes, [=](F logit) { return scale * (math::exp(logit - log_sum_exp) - everywhere); }, logits);
   // The target's entry is computed again from its logit, because dlogits may already be rounded to 16 bits.
   const F probability = math::exp(static_cast<F>(logits[target]) - log_sum_exp);
   dlogits[target] = static_cast<T>(scale * (probability - everywhere - (F(1) - smoothing)));

@@ -113,24 +113,29 @@ struct Backward {
       const T *d = dy_row + j, *v = z_row + j;
       T* out = dz + r * cols + j;
       const F* w = gamma ? gamma.tile(j, gamma_buffer, n) : nullptr;
-      const auto gradient = [&](int64_t i) {
-        const F direct = w ? static_cast<F>(d[i]) * w[i] : static_cast<F>(d[i]);
-        return scale * (direct - mean_gradient - (static_cast<F>(v[i]) - center) * scale * mean_product);
+      const auto gradient = [=](F direct, F value) {
+        return scale * (direct - mean_gradient - (value - center) * scale * mean_product);
       };
-      if (dsum) {
-        const T* other = dsum + r * cols + j;
-        store_row<F>(out, n, [=](int64_t i) { return gradient(i) + static_cast<F>(other[i]); });
-      } else {
-        store_row<F>(out, n, gradient);
-      }
+      const auto weighted = [=](F a, F value, F weight) { return gradient(a * weight, value); };
+      const T* const other = dsum ? dsum + r * cols + j : nullptr;
+      if (w && other)
+        map_row<F>(
+            out, n, [=](F a, F value, F weight, F sum) { return weighted(a, value, weight) + sum; }, d, v, w, other);
+      else if (w)
+        map_row<F>(out, n, weighted, d, v, w);
+      else if (other)
+        map_row<F>(
+            out, n, [=](F a, F value, F sum) { return gradient(a, value) + sum; }, d, v, other);
+      else
+        map_row<F>(out, n, gradient, d, v);
       if (!dx) continue;
       T* through = dx + r * cols + j;
       if (dropout.active())
         dropout.fill(r, j, n, factors);
       else
         std::fill_n(factors, n, F(1));
-#pragma GCC ivdep
-      for (int64_t i = 0; i < n; ++i) through[i] = static_cast<T>(static_cast<F>(out[i]) * factors[i]);
+      map_row<F>(
+          through, n, [](F value, F factor) { return value * factor; }, out, factors);
     }
   }
 };

@@ -29,6 +29,9 @@ struct Affine {
 template <class T>
 void add_row(int64_t row, int64_t cols, const T* x, const T* residual, const DropoutFactors& dropout, T* z) {
   using F = ComputeType<T>;
+  if (residual && !dropout.active())
+    return map_row<F>(
+        z, cols, [](F other, F value) { return other + value; }, residual, x);
   F factors[kTile];
   for (int64_t j = 0; j < cols; j += kTile) {
     const int64_t n = std::min(kTile, cols - j);
@@ -36,14 +39,12 @@ void add_row(int64_t row, int64_t cols, const T* x, const T* residual, const Dro
       dropout.fill(row, j, n, factors);
     else
       std::fill_n(factors, n, F(1));
-    if (residual) {
-#pragma GCC ivdep
-      for (int64_t i = j; i < j + n; ++i)
-        z[i] = static_cast<T>(static_cast<F>(residual[i]) + static_cast<F>(x[i]) * factors[i - j]);
-    } else {
-#pragma GCC ivdep
-      for (int64_t i = j; i < j + n; ++i) z[i] = static_cast<T>(static_cast<F>(x[i]) * factors[i - j]);
-    }
+    if (residual)
+      map_row<F>(
+          z + j, n, [](F other, F value, F factor) { return other + value * factor; }, residual + j, x + j, factors);
+    else
+      map_row<F>(
+          z + j, n, [](F value, F factor) { return value * factor; }, x + j, factors);
   }
 }
 
@@ -83,14 +84,18 @@ void normalize_row(const T* z, int64_t cols, ComputeType<T> mean, ComputeType<T>
     const T* from = z + j;
     const F* scale = gamma ? gamma.tile(j, gamma_buffer, n) : nullptr;
     const F* shift = beta ? beta.tile(j, beta_buffer, n) : nullptr;
-    const auto centered = [=](int64_t i) { return (static_cast<F>(from[i]) - mean) * rstd; };
+    const auto centered = [=](F value) { return (value - mean) * rstd; };
     if (scale && shift)
-      store_row<F>(y + j, n, [=](int64_t i) { return centered(i) * scale[i] + shift[i]; });
+      map_row<F>(
+          y + j, n, [=](F v, F factor, F term) { return centered(v) * factor + term; }, from, scale, shift);
+    else if (scale)
+      map_row<F>(
+          y + j, n, [=](F v, F factor) { return centered(v) * factor; }, from, scale);
+    else if (shift)
+      map_row<F>(
+          y + j, n, [=](F v, F term) { return centered(v) + term; }, from, shift);
     else
-      store_row<F>(y + j, n, [=](int64_t i) {
-        const F value = centered(i);
-        return scale ? value * scale[i] : shift ? value + shift[i] : value;
-      });
+      map_row<F>(y + j, n, centered, from);
   }
 }
 

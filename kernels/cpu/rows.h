@@ -3,6 +3,7 @@
 // Included only by kernels/cpu/*.cpp.
 
 #include <algorithm>
+#include <utility>
 
 #include "tern/kernels/cpu/halves.h"
 #include "tern/kernels/cpu/vector.h"
@@ -34,19 +35,37 @@ inline void narrow(const F* __restrict from, T* __restrict to, int64_t n) {
   for (int64_t i = 0; i < n; ++i) to[i] = static_cast<T>(static_cast<ComputeType<T>>(from[i]));
 }
 
-/// y[i] = value(i) for n elements. value(i) may read element i of a row that y replaces.
-template <class F, class T, class Value>
-inline void store_row(T* y, int64_t n, const Value& value) {
+/// Elements of a 16-bit row that map_row() converts at a time: in registers where the level has their conversions.
+#if defined(__AVX2__)
+inline constexpr int64_t kPiece = 2 * kHalfWidth;
+#else
+inline constexpr int64_t kPiece = kTile;
+#endif
+
+/// map_row() for n <= kPiece elements of 16 bits.
+template <class F, class T, class Map, size_t... K, class... X>
+[[gnu::always_inline]] inline void map_piece(T* y, int64_t n, const Map& map, std::index_sequence<K...>,
+                                             const X*... x) {
+  alignas(64) F results[kPiece], inputs[sizeof...(X)][kPiece];
+  const auto apply = [&](const auto*... rows) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) results[i] = map(rows[i]...);
+  };
+  apply(widen(x, inputs[K], n)...);
+  narrow(results, y, n);
+}
+
+/// y[i] = map(x[i]...) for n elements, computed in F. Rows of x have elements of T or F; y may be one of them.
+template <class F, class T, class Map, class... X>
+inline void map_row(T* y, int64_t n, const Map& map, const X*... x) {
   if constexpr (kIsHalf<T>) {
-    alignas(64) F buffer[kTile];
-    for (int64_t j = 0; j < n; j += kTile) {
-      const int64_t count = std::min(kTile, n - j);
-      for (int64_t i = 0; i < count; ++i) buffer[i] = value(j + i);
-      narrow(buffer, y + j, count);
-    }
+    constexpr auto kRows = std::index_sequence_for<X...>();
+    int64_t i = 0;
+    for (; i + kPiece <= n; i += kPiece) map_piece<F>(y + i, kPiece, map, kRows, (x + i)...);
+    if (i < n) map_piece<F>(y + i, n - i, map, kRows, (x + i)...);
   } else {
 #pragma GCC ivdep
-    for (int64_t i = 0; i < n; ++i) y[i] = value(i);
+    for (int64_t i = 0; i < n; ++i) y[i] = map(x[i]...);
   }
 }
 

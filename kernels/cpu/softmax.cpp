@@ -16,16 +16,13 @@ void softmax_row(const T* x, int64_t cols, T* y) {
     if constexpr (kInPlace) powers = y;
     const RowExponentials<F> row = sum_exponentials<F, F>(widen(x, kept, cols), cols, powers);
     const F factor = F(1) / row.sum;
-    return store_row<F>(y, cols, [=](int64_t i) { return powers[i] * factor; });
+    return map_row<F>(
+        y, cols, [=](F power) { return power * factor; }, powers);
   }
   const RowExponentials<F> row = sum_exponentials<F, T>(x, cols, nullptr);
   const F factor = F(1) / row.sum;
-  F buffer[kTile];
-  for (int64_t j = 0; j < cols; j += kTile) {
-    const int64_t n = std::min(kTile, cols - j);
-    const F* from = widen(x + j, buffer, n);
-    store_row<F>(y + j, n, [=](int64_t i) { return math::exp_nonpositive(from[i] - row.largest) * factor; });
-  }
+  map_row<F>(
+      y, cols, [=](F value) { return math::exp_nonpositive(value - row.largest) * factor; }, x);
 }
 
 template <class T>
@@ -33,7 +30,8 @@ void log_softmax_row(const T* x, int64_t cols, T* y) {
   using F = ComputeType<T>;
   const auto write = [&](const auto* from, const RowExponentials<F>& row) {
     const F log_sum = math::log(row.sum);
-    store_row<F>(y, cols, [=](int64_t i) { return static_cast<F>(from[i]) - row.largest - log_sum; });
+    map_row<F>(
+        y, cols, [=](F value) { return value - row.largest - log_sum; }, from);
   };
   F kept[std::is_same_v<T, F> ? 1 : kKeptRow];
   if (!std::is_same_v<T, F> && cols > kKeptRow) return write(x, sum_exponentials<F, T>(x, cols, nullptr));
@@ -109,9 +107,11 @@ void softmax_backward_row(bool log, const T* y, const T* dy, int64_t cols, T* dx
   }
   const F total = sum.total();
   if (log)
-    store_row<F>(dx, cols, [=](int64_t i) { return static_cast<F>(dy[i]) - math::exp(static_cast<F>(y[i])) * total; });
+    map_row<F>(
+        dx, cols, [=](F gradient, F output) { return gradient - math::exp(output) * total; }, dy, y);
   else
-    store_row<F>(dx, cols, [=](int64_t i) { return static_cast<F>(y[i]) * (static_cast<F>(dy[i]) - total); });
+    map_row<F>(
+        dx, cols, [=](F gradient, F output) { return output * (gradient - total); }, dy, y);
 }
 
 }  // namespace

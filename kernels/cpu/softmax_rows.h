@@ -27,7 +27,7 @@ struct LargestNumber : Sum {
 };
 
 /// Elements of a 16-bit row that are kept in the compute type between passes, so that they are converted once.
-inline constexpr int64_t kKeptRow = 4096;
+inline constexpr int64_t kKeptRow = 65536;
 
 /// Also writes the exponentials to `exponentials` unless it is null; it may be x.
 template <class F, class T>
