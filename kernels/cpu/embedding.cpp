@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "tern/kernels/bits.h"
+#include "tern/kernels/cpu/halves.h"
 #include "tern/kernels/cpu/tile.h"
 #include "tern/kernels/parallel.h"
 
@@ -167,6 +168,21 @@ inline void combine_into(Stored<T>& target, Stored<T> value) {
   target = convert<F, T>(combined(kMode, static_cast<F>(convert<T, F>(target)), static_cast<F>(convert<T, F>(value))));
 }
 
+/// Combines y[index[j]] with source[j] for n neighbours of 16 bits, which are widened by vectors.
+template <ScatterMode kMode, class T>
+void scatter_halves(const int64_t* index, const T* source, T* y, int64_t n) {
+  constexpr int64_t kPart = 256;
+  float values[kPart];
+  for (int64_t first = 0; first < n; first += kPart) {
+    const int64_t count = std::min(kPart, n - first);
+    widen_halves(source + first, values, count);
+    for (int64_t j = 0; j < count; ++j) {
+      T& target = y[index[first + j]];
+      target = T(combined(kMode, static_cast<float>(target), values[j]));
+    }
+  }
+}
+
 /// Combines y[index[j]] with source[j] for a part of a line, in order.
 template <ScatterMode kMode, class T>
 void scatter_line(const GatherPlan& plan, const int64_t* index, const Stored<T>* source, Stored<T>* y, int64_t n,
@@ -182,6 +198,8 @@ void scatter_line(const GatherPlan& plan, const int64_t* index, const Stored<T>*
     return;
   }
   if (plan.step[0] == 1 && plan.pitch == 1 && to_step == 0 && all_inside(index, 1, n, plan.size)) {
+    if constexpr (kIsHalf<T>)
+      if (from_step == 1) return scatter_halves<kMode>(index, source, y, n);
     for (int64_t j = 0; j < n; ++j) combine_into<kMode, T>(y[index[j]], source[j * from_step]);
     return;
   }
