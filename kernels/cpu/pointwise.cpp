@@ -17,6 +17,7 @@ constexpr int kOutput = kMaxInputs;    // the output's place among the operands
 constexpr int64_t kStagedTile = 1024;  // elements; the staging buffers stay in the first-level cache
 constexpr int64_t kDirectTile = 8192;
 constexpr int64_t kNarrow = kStagedTile / 4;  // rows of fewer elements are computed several at a time
+constexpr int64_t kSpread = 512;              // elements of a tile where an operand is one value per row
 constexpr int64_t kCrossedRows = 16;          // of a tile where an operand is transposed
 constexpr int64_t kCrossedColumns = kStagedTile / kCrossedRows;
 constexpr int64_t kBlock = 32768;  // elements per parallel block
@@ -96,7 +97,7 @@ class Driver {
     } else if (inner < kNarrow) {
       rows_ = kStagedTile / inner;
     } else {
-      columns_ = std::min(inner, any_spread ? kNarrow : all_direct ? kDirectTile : kStagedTile);
+      columns_ = std::min(inner, any_spread ? kSpread : all_direct ? kDirectTile : kStagedTile);
     }
     chunks_ = (inner + columns_ - 1) / columns_;
   }
