@@ -126,7 +126,7 @@ struct CumulativeExtreme {
     int32_t any = 0;
     for (int64_t k = 0; k < kGroup; ++k) {
       const Value value = value_at(place + k);
-      any |= (value != value) | (kLargest ? value >= best : value <= best) ? 1 : 0;
+      any |= ((value != value) | (kLargest ? value >= best : value <= best)) ? 1 : 0;
     }
     return any != 0;
   }
