@@ -8,7 +8,6 @@
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/rearrange.h"
 #include "tern/core/ops/reduce.h"
-#include "tern/core/ops/vector_norm.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/kernels/gemm.h"
@@ -194,26 +193,6 @@ Tensor kron(const Tensor& a, const Tensor& b) {
     sizes.push_back(m * n);
   }
   return mul(a.reshape(left), b.reshape(right)).reshape(sizes);
-}
-
-namespace {
-Tensor distances(const char* op, const Tensor& differences, double order) {
-  TERN_CHECK(order >= 0, op, ": the order must not be negative, got ", order);
-  if (differences.size(-1) == 0) return sum(differences, {-1});  // a largest difference would not exist
-  return vector_norm(differences, order, {-1});
-}
-}  // namespace
-
-Tensor pdist(const Tensor& x, double order) {
-  TERN_CHECK(x.dim() == 2 && is_floating(x.dtype()), "pdist: expected floating rows [n, d], got ", x.describe());
-  const Tensor pairs = triu_indices(x.size(0), x.size(0), 1, {DType::kInt64, x.device()});
-  return distances("pdist", sub(index_select(x, 0, pairs[0]), index_select(x, 0, pairs[1])), order);
-}
-
-Tensor cdist(const Tensor& a, const Tensor& b, double order) {
-  TERN_CHECK(a.dim() >= 2 && b.dim() >= 2 && a.size(-1) == b.size(-1), "cdist: expected rows of equal length, got ",
-             a.shape(), " and ", b.shape());
-  return distances("cdist", sub(a.unsqueeze(-2), b.unsqueeze(-3)), order);
 }
 
 Tensor cross(const Tensor& a, const Tensor& b, int dim) {
