@@ -18,9 +18,9 @@ constexpr int64_t kBlock = 32768;    // elements per parallel block
 constexpr int64_t kShortRow = 256;   // rows up to this length are sorted by comparison
 constexpr int64_t kTinyRow = 8;      // rows up to this length are sorted by counting the smaller elements of each
 constexpr int64_t kFew = 16;         // so many best elements of a row are kept in order while it is read
-constexpr int64_t kManyTimes = 4;    // the best elements of a row so many times longer are collected while it is read
+constexpr int64_t kLongRow = 512;    // of rows from this length on, the best elements are found by a first digit
 constexpr int64_t kKeyTile = 256;
-constexpr int kDigits = 256, kDigitBits = 8;
+constexpr int kDigits = 256, kDigitBits = 8, kFirstDigitBits = 11;
 
 constexpr int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -193,72 +193,101 @@ void take_few(const Stored<T>* x, int64_t cols, SortKey<T> flip, int64_t k, Pair
   }
 }
 
-/// best[0 .. k - 1] = the first k pairs of a row, in any order; best has room for 2 k <= cols. Elements that may be
-/// among them are collected, and the room is halved when it is full: most elements are only compared with the bound.
-template <class T>
-void collect_best(const Stored<T>* x, int64_t cols, SortKey<T> flip, int64_t k, Pair<SortKey<T>>* best) {
-  SortKey<T> keys[kKeyTile], bound = 0;
-  const int64_t room = 2 * k;
-  int64_t count = room;
-  const auto halve = [&] {
-    std::nth_element(best, best + k - 1, best + count);
-    count = k;
-    bound = best[k - 1].key;
-  };
-  make_pairs<T>(x, room, flip, best);
-  halve();
-  for (int64_t first = room; first < cols; first += kKeyTile) {
+/// Calls body(key, position) for the elements of a row in order.
+template <class T, class Body>
+void for_each_key(const Stored<T>* x, int64_t cols, SortKey<T> flip, const Body& body) {
+  SortKey<T> keys[kKeyTile];
+  for (int64_t first = 0; first < cols; first += kKeyTile) {
     const int64_t n = std::min(kKeyTile, cols - first);
     for (int64_t i = 0; i < n; ++i) keys[i] = sort_key<T>(x[first + i]) ^ flip;
-    for (int64_t i = 0; i < n; ++i) {
-      best[count] = {keys[i], static_cast<uint32_t>(first + i)};
-      count += keys[i] < bound ? 1 : 0;  // of equal keys the earlier ones are taken
-      if (count == room) halve();
-    }
+    for (int64_t i = 0; i < n; ++i) body(keys[i], static_cast<uint32_t>(first + i));
   }
-  halve();
 }
 
-/// The first k of the pairs of a row, in order.
+/// The pair that is at place k - 1 when a row is sorted. Only the pairs that have its first digit are compared.
 template <class T>
-void take_best(const Stored<T>* x, int64_t cols, SortKey<T> flip, int64_t k, Pair<SortKey<T>>* pairs) {
-  if (k <= kFew) return take_few<T>(x, cols, flip, k, pairs);
-  if (k <= cols / kManyTimes) {
-    collect_best<T>(x, cols, flip, k, pairs);
-  } else {
-    make_pairs<T>(x, cols, flip, pairs);
-    if (k < cols) std::nth_element(pairs, pairs + k, pairs + cols);
+Pair<SortKey<T>> last_of_best(const Stored<T>* x, int64_t cols, SortKey<T> flip, int64_t k, Pair<SortKey<T>>* room) {
+  constexpr int kBits = std::min(kFirstDigitBits, sort_key_bits<T>), kShift = sort_key_bits<T> - kBits;
+  uint32_t counts[1 << kBits] = {};
+  for_each_key<T>(x, cols, flip, [&](SortKey<T> key, uint32_t) { ++counts[key >> kShift]; });
+  int64_t before = 0;
+  SortKey<T> digit = 0;
+  while (before + counts[digit] < k) before += counts[digit++];
+  int64_t count = 0;
+  for_each_key<T>(x, cols, flip, [&](SortKey<T> key, uint32_t position) {
+    room[count] = {key, position};
+    count += key >> kShift == digit ? 1 : 0;
+  });
+  std::nth_element(room, room + (k - 1 - before), room + count);
+  return room[k - 1 - before];
+}
+
+/// pairs[0][0 .. k - 1] = the first k pairs of a row, in order of their positions.
+template <class T>
+void collect_best(const Stored<T>* x, int64_t cols, SortKey<T> flip, int64_t k, const RowSpace<SortKey<T>>& space) {
+  const Pair<SortKey<T>> last = last_of_best<T>(x, cols, flip, k, space.pairs[1]);
+  int64_t count = 0;
+  for_each_key<T>(x, cols, flip, [&, to = space.pairs[0]](SortKey<T> key, uint32_t position) {
+    to[count] = {key, position};
+    count += last < to[count] ? 0 : 1;
+  });
+}
+
+/// The first k of the pairs of a row, in order or, unless `sorted`, in that of their positions.
+template <class T>
+const Pair<SortKey<T>>* take_best(const Stored<T>* x, int64_t cols, SortKey<T> flip, int64_t k, bool sorted,
+                                  const RowSpace<SortKey<T>>& space) {
+  using Pairs = Pair<SortKey<T>>;
+  Pairs* const best = space.pairs[0];
+  const auto by_position = [](const Pairs& a, const Pairs& b) { return a.position < b.position; };
+  if (k <= kFew) {
+    take_few<T>(x, cols, flip, k, best);
+    if (!sorted) std::sort(best, best + k, by_position);
+    return best;
   }
-  std::sort(pairs, pairs + k);
+  if (cols < kLongRow) {
+    make_pairs<T>(x, cols, flip, best);
+    if (k < cols) std::nth_element(best, best + k, best + cols);
+    if (sorted)
+      std::sort(best, best + k);
+    else
+      std::sort(best, best + k, by_position);
+    return best;
+  }
+  collect_best<T>(x, cols, flip, k, space);
+  if (!sorted || std::is_sorted(best, best + k)) return best;
+  if (std::is_sorted(best, best + k, [](const Pairs& a, const Pairs& b) { return b < a; })) {
+    std::reverse(best, best + k);
+    return best;
+  }
+  return sort_pairs(space, k, sort_key_bits<T>);
 }
 
 }  // namespace
 
-int64_t top_k_rows_workspace(Stream, int64_t rows, int64_t cols, int64_t, DType dtype) {
-  if (rows == 0 || cols == 0) return 0;
-  return dispatch_any(dtype, [&]<class T>() {
-    return rows_together(rows, cols) * cols * static_cast<int64_t>(sizeof(Pair<SortKey<T>>));
-  });
+int64_t top_k_rows_workspace(Stream stream, int64_t rows, int64_t cols, int64_t, DType dtype) {
+  return sort_rows_workspace(stream, rows, cols, dtype);
 }
 
 void top_k_rows(Stream, ConstView x, bool largest, bool sorted, void* workspace, View values, View index) {
   const int64_t cols = x.cols(), k = index.cols();
   if (index.numel() == 0) return;
   dispatch_any(x.dtype, [&]<class T>() {
-    using Pairs = Pair<SortKey<T>>;
     for_each_row(x.rows(), cols, [&](int64_t row, int64_t place) {
-      Pairs* const pairs = static_cast<Pairs*>(workspace) + place * cols;
+      const RowSpace<SortKey<T>> space(workspace, place, cols);
       const Stored<T>* const from = x.as<Stored<T>>() + row * cols;
       const SortKey<T> flip = sort_key_flip<T>(largest);
-      take_best<T>(from, cols, flip, k, pairs);
-      if (!sorted) std::sort(pairs, pairs + k, [](const Pairs& a, const Pairs& b) { return a.position < b.position; });
-      store_pairs<T>(from, pairs, k, flip, values.as<Stored<T>>() + row * k, index.as<int64_t>() + row * k);
+      store_pairs<T>(from, take_best<T>(from, cols, flip, k, sorted, space), k, flip, values.as<Stored<T>>() + row * k,
+                     index.as<int64_t>() + row * k);
     });
   });
 }
 
-int64_t select_rows_workspace(Stream stream, int64_t rows, int64_t cols, DType dtype) {
-  return top_k_rows_workspace(stream, rows, cols, 1, dtype);
+int64_t select_rows_workspace(Stream, int64_t rows, int64_t cols, DType dtype) {
+  if (rows == 0 || cols == 0) return 0;
+  return dispatch_any(dtype, [&]<class T>() {
+    return rows_together(rows, cols) * cols * static_cast<int64_t>(sizeof(Pair<SortKey<T>>));
+  });
 }
 
 void select_rows(Stream, ConstView x, Selection which, int64_t place, void* workspace, View values, View index) {

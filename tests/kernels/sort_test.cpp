@@ -76,6 +76,7 @@ TEST_P(Sort, TopKOfEveryDTypeAndSize) {
                                                                        {{2, 3001}, 17},
                                                                        {{3, 68}, 17},
                                                                        {{2, 801}, 200},
+                                                                       {{2, 1500}, 600},
                                                                        {{1, 4500}, 17}})
     for_each_array({shape}, [k = k](Array& x) { check_top_k(x, k); });
 }
