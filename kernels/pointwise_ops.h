@@ -21,7 +21,10 @@
 #include "tern/kernels/pointwise_binary.h"
 #include "tern/kernels/pointwise_bitwise.h"
 #include "tern/kernels/pointwise_gamma.h"
+#include "tern/kernels/pointwise_integer.h"
 #include "tern/kernels/pointwise_loss.h"
+#include "tern/kernels/pointwise_random.h"
+#include "tern/kernels/pointwise_special.h"
 #include "tern/kernels/pointwise_ternary.h"
 #include "tern/kernels/pointwise_trigonometric.h"
 #include "tern/kernels/pointwise_unary.h"
@@ -31,12 +34,13 @@ namespace tern::kernels {
 
 using BuiltinOps =
     TypeList<Neg, Abs, Exp, Expm1, Exp2, Log, Log1p, Log2, Log10, Sqrt, Rsqrt, Square, Cube, Reciprocal, Erf, Erfinv,
-             Erfc, Lgamma, Polygamma, Sign, Floor, Ceil, Trunc, Round, Sin, Cos, Tan, Asin, Acos, Atan, Sinh, Cosh,
-             Tanh, Asinh, Acosh, Atanh, Sigmoid, Relu, LeakyRelu, Gelu, GeluTanh, Silu, Softplus, LogSigmoid, Elu, Selu,
-             Mish, HardSigmoid, HardSwish, Softsign, Softshrink, Hardshrink, NanToNum, PowScalar, AddScalar, MulScalar,
-             Clamp, Hardtanh, LogicalNot, IsNan, IsFinite, Add, Sub, Mul, Div, Maximum, Minimum, Pow, Remainder, Fmod,
-             FloorDivide, Atan2, LogAddExp, Swiglu, Hypot, Copysign, PRelu, Equal, NotEqual, Less, LessEqual, Greater,
-             GreaterEqual, LogicalAnd, LogicalOr, LogicalXor, BitwiseAnd, BitwiseOr, BitwiseXor, ShiftLeft, ShiftRight,
-             Where, Lerp, Addcmul, Addcdiv, SquaredDifference, Huber>;
+             Erfc, Lgamma, Polygamma, I0, I0e, I1, I1e, Erfcx, LogNdtr, Sign, Floor, Ceil, Trunc, Round, Sin, Cos, Tan,
+             Asin, Acos, Atan, Sinh, Cosh, Tanh, Asinh, Acosh, Atanh, Sigmoid, Relu, LeakyRelu, Gelu, GeluTanh, Silu,
+             Softplus, LogSigmoid, Elu, Selu, Mish, HardSigmoid, HardSwish, Softsign, Softshrink, Hardshrink, NanToNum,
+             PowScalar, AddScalar, MulScalar, Clamp, Hardtanh, LogicalNot, IsNan, IsFinite, Add, Sub, Mul, Div, Maximum,
+             Minimum, Pow, Remainder, Fmod, FloorDivide, Atan2, LogAddExp, Swiglu, Hypot, Copysign, PRelu, Equal,
+             NotEqual, Less, LessEqual, Greater, GreaterEqual, LogicalAnd, LogicalOr, LogicalXor, BitwiseAnd, BitwiseOr,
+             BitwiseXor, ShiftLeft, ShiftRight, Gcd, Lcm, NextAfter, Igamma, Igammac, Poisson, Binomial, Where, Lerp,
+             Addcmul, Addcdiv, SquaredDifference, Huber>;
 
 }  // namespace tern::kernels

@@ -46,6 +46,9 @@ Tensor scatter_reduce(const Tensor& x, int dim, const Tensor& index, const Tenso
 
 /// Adds alpha times source[..., i, ...].
 Tensor index_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source, double alpha = 1);
+/// As scatter_reduce with them.
+Tensor index_reduce(const Tensor& x, int dim, const Tensor& index, const Tensor& source, ScatterReduction reduction,
+                    bool include_self = true);
 Tensor index_copy(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
 Tensor index_fill(const Tensor& x, int dim, const Tensor& index, double value);
 /// Tensor::index_put_ on a copy of x.

@@ -2,6 +2,8 @@
 // Loss functions with PyTorch's names, formulas and defaults. All are twice differentiable; inside an autocast region
 // they are computed in fp32. Where a reduction is given, kNone returns the losses one by one.
 
+#include <functional>
+
 #include "tern/core/tensor.h"
 
 namespace tern {
@@ -167,5 +169,12 @@ struct TripletMarginOptions {
 /// max(0, d(anchor, positive) - d(anchor, negative) + margin), with pairwise_distance along the last dimension.
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                            const TripletMarginOptions& options = {});
+
+/// A distance of two tensors, differentiable, of one shape whatever their order.
+using DistanceFunction = std::function<Tensor(const Tensor&, const Tensor&)>;
+/// The same with any distance, by default pairwise_distance. `p` and `eps` of the options are not used.
+Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                                         const DistanceFunction& distance = {},
+                                         const TripletMarginOptions& options = {});
 
 }  // namespace tern

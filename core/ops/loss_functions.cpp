@@ -218,6 +218,16 @@ Tensor soft_margin_loss(const Tensor& input, const Tensor& target, LossReduction
   return reduce_losses(softplus(neg(t * x)), reduction);
 }
 
+namespace {
+Tensor triplet_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                    const DistanceFunction& distance, const TripletMarginOptions& options) {
+  const Tensor to_positive = distance(anchor, positive);
+  Tensor to_negative = distance(anchor, negative);
+  if (options.swap) to_negative = minimum(to_negative, distance(positive, negative));
+  return reduce_losses(hinge(to_positive - to_negative + options.margin), options.reduction);
+}
+}  // namespace
+
 Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
                            const TripletMarginOptions& options) {
   const auto [a, p] = checked_pair("triplet_margin_loss", anchor, positive);
@@ -225,9 +235,15 @@ Tensor triplet_margin_loss(const Tensor& anchor, const Tensor& positive, const T
   const auto distance = [&](const Tensor& x, const Tensor& y) {
     return pairwise_distance(x, y, options.p, options.eps);
   };
-  Tensor to_negative = distance(a, n);
-  if (options.swap) to_negative = minimum(to_negative, distance(p, n));
-  return reduce_losses(hinge(distance(a, p) - to_negative + options.margin), options.reduction);
+  return triplet_loss(a, p, n, distance, options);
+}
+
+Tensor triplet_margin_with_distance_loss(const Tensor& anchor, const Tensor& positive, const Tensor& negative,
+                                         const DistanceFunction& distance, const TripletMarginOptions& options) {
+  constexpr const char* kName = "triplet_margin_with_distance_loss";
+  TERN_CHECK(options.margin > 0, kName, ": the margin must be above 0, got ", options.margin);
+  const auto pairwise = [](const Tensor& x, const Tensor& y) { return pairwise_distance(x, y); };
+  return triplet_loss(anchor, positive, negative, distance ? distance : DistanceFunction(pairwise), options);
 }
 
 }  // namespace tern

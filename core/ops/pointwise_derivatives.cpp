@@ -42,6 +42,23 @@ Tensor dy_by(const kernels::Lgamma&, const Tensor& dy, const Tensor& x) { return
 Tensor dy_by(const kernels::Polygamma& op, const Tensor& dy, const Tensor& x) {
   return dy * polygamma(op.order + 1, x);
 }
+Tensor dy_by(const kernels::I0&, const Tensor& dy, const Tensor& x) { return dy * i1(x); }
+Tensor dy_by(const kernels::I0e&, const Tensor& dy, const Tensor& x) { return dy * (i1e(x) - sign(x) * i0e(x)); }
+/// y / x, and its limit 1/2 at 0, of i1 and i1e.
+Tensor bessel_by_x(const Tensor& y, const Tensor& x) {
+  const Tensor is_zero = x == 0.0;
+  return where(is_zero, 0.5, y / where(is_zero, 1.0, x));
+}
+Tensor dy_by(const kernels::I1&, const Tensor& dy, const Tensor& x) { return dy * (i0(x) - bessel_by_x(i1(x), x)); }
+Tensor dy_by(const kernels::I1e&, const Tensor& dy, const Tensor& x) {
+  return dy * (i0e(x) - bessel_by_x(i1e(x), x) - sign(x) * i1e(x));
+}
+Tensor dy_by(const kernels::Erfcx&, const Tensor& dy, const Tensor& x) {
+  return dy * (x * erfcx(x) * 2.0 - 2 * std::numbers::inv_sqrtpi);
+}
+Tensor dy_by(const kernels::LogNdtr&, const Tensor& dy, const Tensor& x) {
+  return dy * (2 * math::kInverseRoot2Pi) / erfcx(x * -math::kInverseRoot2);
+}
 Tensor dy_by(const kernels::PowScalar& op, const Tensor& dy, const Tensor& x) {
   return op.exponent == 0 ? dy * 0.0 : dy * op.exponent * pow(x, op.exponent - 1);
 }
@@ -164,6 +181,12 @@ Tensor dy_by(const kernels::Hypot&, int input, const Tensor& dy, Values v) {
 }
 Tensor dy_by(const kernels::Copysign&, int input, const Tensor& dy, Values v) {
   return input == 0 ? dy * (sign(v[0]) * sign(copysign(ones_like(v[1]), v[1].detach()))) : dy * 0.0;
+}
+Tensor dy_by(const kernels::Igamma&, int, const Tensor& dy, Values v) {
+  return dy * exp(xlogy(v[0] - 1.0, v[1]) - v[1] - lgamma(v[0]));
+}
+Tensor dy_by(const kernels::Igammac&, int input, const Tensor& dy, Values v) {
+  return -dy_by(kernels::Igamma(), input, dy, v);
 }
 Tensor dy_by(const kernels::PRelu&, int input, const Tensor& dy, Values v) {
   return input == 0 ? where(v[0] > 0.0, dy, dy * v[1]) : where(v[0] > 0.0, 0.0, dy * v[0]);

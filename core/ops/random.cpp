@@ -6,17 +6,24 @@
 
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pointwise_function.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/reduction.h"
 #include "tern/core/ops/softmax.h"
 #include "tern/core/ops/sort.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/math.h"
+#include "tern/kernels/pointwise_random.h"
 
 namespace tern {
 namespace {
 
 double normal_cdf(double x) { return std::erfc(-x / std::numbers::sqrt2) / 2; }
+
+/// In (0, 1), with 52 bits: fp64, never 0 or 1.
+Tensor fine_uniform(const Shape& shape, Generator& generator, Device device) {
+  return (randint(0, int64_t{1} << 52, shape, generator, {float64, device}) + 0.5) * 0x1p-52;
+}
 
 }  // namespace
 
@@ -40,6 +47,26 @@ Tensor bernoulli(const Tensor& probabilities, Generator& generator) {
              probabilities.dtype());
   const Tensor p = probabilities.detach();
   return (rand(p.shape(), generator, {DType::kFloat32, p.device()}) < p).to(p.dtype());
+}
+
+Tensor poisson(const Tensor& rates, Generator& generator) {
+  TERN_CHECK(is_floating(rates.dtype()), "poisson: expected floating rates, got ", rates.dtype());
+  const Tensor rate = rates.detach().to(float64);
+  TERN_CHECK(all(logical_and(rate >= 0.0, isfinite(rate))).item<bool>(),
+             "poisson: the rates must be finite and not negative; of log-rates take exp()");
+  return pointwise(kernels::Poisson{}, rate, fine_uniform(rate.shape(), generator, rate.device())).to(rates.dtype());
+}
+
+Tensor binomial(const Tensor& counts, const Tensor& probabilities, Generator& generator) {
+  TERN_CHECK(is_floating(probabilities.dtype()), "binomial: expected floating probabilities, got ",
+             probabilities.dtype());
+  const Shape shape = broadcast_shapes("binomial", counts.shape(), probabilities.shape());
+  const Tensor count = counts.detach().to(float64), p = probabilities.detach().to(float64);
+  TERN_CHECK(all(logical_and(logical_and(count >= 0.0, isfinite(count)), floor(count) == count)).item<bool>(),
+             "binomial: the counts must be whole numbers that are not negative");
+  TERN_CHECK(all(logical_and(p >= 0.0, p <= 1.0)).item<bool>(), "binomial: the probabilities must be in [0, 1]");
+  const Tensor y = pointwise(kernels::Binomial{}, count, p, fine_uniform(shape, generator, p.device()));
+  return y.to(promote(counts, probabilities));
 }
 
 Tensor multinomial(const Tensor& weights, int64_t count, Generator& generator, bool replacement) {

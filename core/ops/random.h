@@ -1,6 +1,7 @@
 #pragma once
 // Random tensors beyond rand and randn. Each call takes one draw of the generator; the numbers are the same on every
-// device, except where functions of the element type are applied (bernoulli with probabilities next to a number).
+// device, except where functions of the element type are applied (bernoulli with probabilities next to a number) or of
+// double (poisson, binomial).
 
 #include "tern/core/tensor.h"
 
@@ -16,6 +17,16 @@ Tensor randperm(int64_t n, Generator& generator, const TensorOptions& options = 
 /// 1 with the probability that each element is, else 0; of its dtype. NaN and what is outside [0, 1] count as the
 /// nearer bound, NaN as 0.
 Tensor bernoulli(const Tensor& probabilities, Generator& generator);
+
+/// Poisson-distributed counts of these rates, of their dtype; each depends on one uniform number. Rates above 10^6 take
+/// the normal distribution with corrections for skewness and kurtosis. Throws Error on rates that are negative or not
+/// finite; the host waits for the device, to check them.
+Tensor poisson(const Tensor& rates, Generator& generator);
+
+/// The numbers of successes among `counts` (whole, not negative) trials of these probabilities, which broadcast; of the
+/// promoted dtype. Variances above 10^6 as in poisson. Throws Error on other counts, and on probabilities outside of
+/// [0, 1]; the host waits for the device, to check them.
+Tensor binomial(const Tensor& counts, const Tensor& probabilities, Generator& generator);
 
 /// Indices of categories, drawn with probabilities that are proportional to nonnegative weights [categories] or
 /// [rows, categories]: int64 [count] or [rows, count]; of a row all different unless there is replacement. Throws Error

@@ -216,6 +216,21 @@ Tensor scatter_reduce(const Tensor& x, int dim, const Tensor& index, const Tenso
   return quotient(y, maximum(count, ones({}, count.options())));
 }
 
+Tensor index_reduce(const Tensor& x, int dim, const Tensor& index, const Tensor& source, ScatterReduction reduction,
+                    bool include_self) {
+  const Tensor whole = with_dims(x), slices = with_dims(source);
+  const int d = whole.shape().wrap(dim);
+  TERN_CHECK(index.dim() <= 1 && (index.dtype() == DType::kInt64 || index.dtype() == DType::kInt32),
+             "index_reduce: the index must be int64 or int32 with one dimension, got ", index.describe());
+  TERN_CHECK(slices.dim() == whole.dim() && slices.shape() == whole.shape().with(d, index.numel()),
+             "index_reduce: the source must be ", whole.shape().with(d, index.numel()), " for ", index.numel(),
+             " slices of ", whole.shape(), " along dimension ", d, ", got ", source.shape());
+  std::vector<int64_t> sizes(static_cast<size_t>(whole.dim()), 1);
+  sizes[static_cast<size_t>(d)] = index.numel();
+  const Tensor places = index.to(DType::kInt64).reshape(Shape(sizes)).expand(slices.shape());
+  return scatter_reduce(whole, d, places, slices, reduction, include_self).reshape(x.shape());
+}
+
 Tensor index_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source, double alpha) {
   const Tensor scaled = alpha == 1 ? source : mul(source, alpha);
   return detail::written(x, detail::slices_call("index_add", ScatterMode::kAdd, x, dim, index, scaled));

@@ -3,9 +3,12 @@
 #include <cmath>
 #include <numbers>
 
+#include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduction.h"
 #include "tern/kernels/pointwise_gamma.h"
+#include "tern/kernels/pointwise_integer.h"
+#include "tern/kernels/pointwise_special.h"
 
 namespace tern {
 namespace {
@@ -24,6 +27,21 @@ Tensor times_log(const Tensor& a, const Tensor& b, double offset, Tensor (*log_o
   const Tensor has_log = logical_and(y > -offset, isfinite(y));
   const Tensor vanishes = logical_and(x == 0.0, logical_not(logical_or(has_log, isnan(y))));
   return (x * log_of(where(vanishes, 1.0, y))).to(dtype);
+}
+
+template <class Op>
+Tensor incomplete_gamma(const Op& op, const Tensor& a, const Tensor& x) {
+  TERN_CHECK(!a.requires_grad() || !grad_enabled(), Op::name,
+             ": there is no derivative by the first argument; pass a.detach()");
+  return pointwise(op, a, x);
+}
+
+template <class Op>
+Tensor of_integers(const Op& op, const Tensor& a, const Tensor& b) {
+  for (const Tensor* x : {&a, &b})
+    TERN_CHECK(!is_floating(x->dtype()) && x->dtype() != DType::kBool, Op::name, ": expected integers, got ",
+               x->describe(), "; convert with to(int64)");
+  return pointwise(op, a, b);
 }
 
 }  // namespace
@@ -50,6 +68,12 @@ Tensor sinc(const Tensor& x) {
 
 Tensor erfc(const Tensor& x) { return pointwise(kernels::Erfc{}, x); }
 Tensor ndtr(const Tensor& x) { return narrowed(erfc(widened(x) * (-1 / std::numbers::sqrt2)) * 0.5, x); }
+Tensor erfcx(const Tensor& x) { return pointwise(kernels::Erfcx{}, x); }
+Tensor log_ndtr(const Tensor& x) { return pointwise(kernels::LogNdtr{}, x); }
+Tensor i0(const Tensor& x) { return pointwise(kernels::I0{}, x); }
+Tensor i0e(const Tensor& x) { return pointwise(kernels::I0e{}, x); }
+Tensor i1(const Tensor& x) { return pointwise(kernels::I1{}, x); }
+Tensor i1e(const Tensor& x) { return pointwise(kernels::I1e{}, x); }
 Tensor lgamma(const Tensor& x) { return pointwise(kernels::Lgamma{}, x); }
 Tensor digamma(const Tensor& x) { return polygamma(0, x); }
 Tensor polygamma(int n, const Tensor& x) {
@@ -57,6 +81,17 @@ Tensor polygamma(int n, const Tensor& x) {
   constexpr int kMost = kernels::math::kMaxPolygamma - 4;
   TERN_CHECK(n >= 0 && n <= kMost, "polygamma: n must be in [0, ", kMost, "], got ", n);
   return pointwise(kernels::Polygamma{n}, x);
+}
+
+Tensor igamma(const Tensor& a, const Tensor& x) { return incomplete_gamma(kernels::Igamma{}, a, x); }
+Tensor igammac(const Tensor& a, const Tensor& x) { return incomplete_gamma(kernels::Igammac{}, a, x); }
+
+Tensor gcd(const Tensor& a, const Tensor& b) { return of_integers(kernels::Gcd{}, a, b); }
+Tensor lcm(const Tensor& a, const Tensor& b) { return of_integers(kernels::Lcm{}, a, b); }
+Tensor nextafter(const Tensor& a, const Tensor& b) {
+  const DType dtype = promote(a, b);
+  TERN_CHECK(is_floating(dtype), "nextafter: expected floating tensors, got ", a.describe(), " and ", b.describe());
+  return pointwise(kernels::NextAfter{dtype}, a.detach().to(dtype), b.detach().to(dtype));
 }
 
 Tensor heaviside(const Tensor& x, const Tensor& values) {

@@ -110,5 +110,12 @@ struct SoftMarginLoss final : LossModule<tern::soft_margin_loss, LossReduction> 
 struct TripletMarginLoss final : LossModule<tern::triplet_margin_loss, TripletMarginOptions> {
   explicit TripletMarginLoss(const Scope& s, const TripletMarginOptions& options = {}) : LossModule(s, options) {}
 };
+/// forward(anchor, positive, negative).
+struct TripletMarginWithDistanceLoss final
+    : LossModule<tern::triplet_margin_with_distance_loss, DistanceFunction, TripletMarginOptions> {
+  explicit TripletMarginWithDistanceLoss(const Scope& s, const DistanceFunction& distance = {},
+                                         const TripletMarginOptions& options = {})
+      : LossModule(s, distance, options) {}
+};
 
 }  // namespace tern::nn

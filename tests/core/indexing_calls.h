@@ -47,6 +47,10 @@ inline void scatter_calls(const AddCall& op) {
     return scatter_reduce(in.like({4, 6}), in.dim(), in.like({3, 5}, int64), in.like({3, 5}),
                           static_cast<ScatterReduction>(in.below(5)), in.one_in(2));
   });
+  op("index_reduce", [](Inputs& in) {
+    return index_reduce(in.like({4, 6}), 0, in.like({3}, in.one_in(2) ? int32 : int64), in.like({3, 6}),
+                        ScatterReduction::kMean, in.one_in(2));
+  });
   op("index_add", [](Inputs& in) {
     return index_add(in.like({4, 6}), 0, in.like({3}, in.one_in(2) ? int32 : int64), in.like({3, 6}), 0.5);
   });

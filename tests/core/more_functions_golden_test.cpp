@@ -134,19 +134,31 @@ void add_special_and_bits(Table& table) {
   for (const auto& [name, op] : std::map<std::string, Two>{{"xlogy", xlogy},
                                                            {"xlog1py", xlog1py},
                                                            {"heaviside", heaviside},
+                                                           {"gcd", gcd},
+                                                           {"lcm", lcm},
                                                            {"bitwise_and", bitwise_and},
                                                            {"bitwise_or", bitwise_or},
                                                            {"bitwise_xor", bitwise_xor},
                                                            {"bitwise_left_shift", bitwise_left_shift},
                                                            {"bitwise_right_shift", bitwise_right_shift}})
     table[name] = [op = op](const Json&, const Tensors& in) { return op(in.at("a"), in.at("b")); };
+  table["igamma"] = [](const Json&, const Tensors& in) { return igamma(in.at("a").detach(), in.at("x")); };
+  table["igammac"] = [](const Json&, const Tensors& in) { return igammac(in.at("a").detach(), in.at("x")); };
   table["bitwise_not"] = [](const Json&, const Tensors& in) { return bitwise_not(in.at("a")); };
-  table["entr"] = [](const Json&, const Tensors& in) { return entr(in.at("x")); };
-  table["sinc"] = [](const Json&, const Tensors& in) { return sinc(in.at("x")); };
-  table["ndtr"] = [](const Json&, const Tensors& in) { return ndtr(in.at("x")); };
-  table["erfc"] = [](const Json&, const Tensors& in) { return erfc(in.at("x")); };
-  table["lgamma"] = [](const Json&, const Tensors& in) { return lgamma(in.at("x")); };
-  table["digamma"] = [](const Json&, const Tensors& in) { return digamma(in.at("x")); };
+  using One = Tensor (*)(const Tensor&);
+  for (const auto& [name, op] : std::map<std::string, One>{{"entr", entr},
+                                                           {"sinc", sinc},
+                                                           {"ndtr", ndtr},
+                                                           {"log_ndtr", log_ndtr},
+                                                           {"erfc", erfc},
+                                                           {"erfcx", erfcx},
+                                                           {"i0", i0},
+                                                           {"i0e", i0e},
+                                                           {"i1", i1},
+                                                           {"i1e", i1e},
+                                                           {"lgamma", lgamma},
+                                                           {"digamma", digamma}})
+    table[name] = [op = op](const Json&, const Tensors& in) { return op(in.at("x")); };
   table["polygamma"] = [](const Json& params, const Tensors& in) { return polygamma(params["order"], in.at("x")); };
   table["logit"] = [](const Json& params, const Tensors& in) {
     return params.contains("eps") ? logit(in.at("x"), params["eps"].get<double>()) : logit(in.at("x"));
@@ -220,11 +232,28 @@ void add_stacks(Table& table) {
   };
 }
 
+void add_index_reduce_and_triplets(Table& table) {
+  table["index_reduce"] = [](const Json& params, const Tensors& in) {
+    const std::map<std::string, ScatterReduction> names = {{"prod", ScatterReduction::kProd},
+                                                           {"mean", ScatterReduction::kMean},
+                                                           {"amax", ScatterReduction::kMax},
+                                                           {"amin", ScatterReduction::kMin}};
+    return index_reduce(in.at("x"), 1, in.at("index"), in.at("source"), names.at(params["reduce"]),
+                        params["include_self"]);
+  };
+  table["triplet_margin_with_distance_loss"] = [](const Json& params, const Tensors& in) {
+    const auto distance = [](const Tensor& x, const Tensor& y) { return 1.0 - cosine_similarity(x, y); };
+    return triplet_margin_with_distance_loss(
+        in.at("a"), in.at("b"), in.at("c"), distance,
+        {.margin = 0.8, .swap = params["swap"], .reduction = reduction_of(params)});
+  };
+}
+
 Tensor run_function(const std::string& op, const Json& params, Tensors& in) {
   static const Table table = [] {
     Table all;
     for (const auto add : {add_losses, add_pointwise, add_reductions, add_rearrangements, add_special_and_bits,
-                           add_statistics, add_stacks})
+                           add_statistics, add_stacks, add_index_reduce_and_triplets})
       add(all);
     return all;
   }();

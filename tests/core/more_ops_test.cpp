@@ -140,6 +140,130 @@ TEST_F(MoreOps, GammaFunctions) {
   fails("polygamma: n must be", [&] { polygamma(-1, x); });
 }
 
+TEST_F(MoreOps, DerivativesOfBesselAndIncompleteGamma) {
+  for (const auto op : {i0, i0e, i1, i1e, erfcx, log_ndtr})
+    for (const double low : {-3.0, 0.2})
+      expect_derivatives([=](const Tensors& in) { return op(in[0].t()); }, {between(low, low + 2.5, {3, 5})});
+  for (const auto op : {igamma, igammac}) {
+    const Tensor a = between(0.4, 20, {3, 1}).detach();
+    expect_derivatives([=](const Tensors& in) { return op(a, in[0]); }, {between(0.5, 15, {4})});
+    fails("no derivative by the first argument; pass a.detach()",
+          [&] { op(between(0.4, 20, {3}), ones({3}, {.dtype = float64})); });
+  }
+  expect_derivatives(
+      [](const Tensors& in) {
+        const Tensor index = from_vector<int64_t>({2, 0, 2}, {3});
+        return square(index_reduce(in[0].t(), 1, index, in[1], ScatterReduction::kMean));
+      },
+      {normal({3, 2}), normal({2, 3})});
+  expect_derivatives(
+      [](const Tensors& in) { return triplet_margin_with_distance_loss(in[0], in[1], in[2], {}, {.margin = 9}); },
+      {normal({3, 2}), normal({3, 2}), normal({3, 2})});
+}
+
+/// Equations among the functions, and values at the ends of the range.
+TEST_F(MoreOps, BesselAndIncompleteGamma) {
+  const auto value = [](const Tensor& x) { return x.item<double>(); };
+  const auto at = [](double x) { return full({}, x, {.dtype = float64}); };
+  // I_n(x) is (1/pi) times the integral of exp(x cos t) cos(n t), whose trapezoidal sums converge fast.
+  for (const double x : {0.0, 1e-9, 0.3, -7.0, 29.9, 30.1, -30.0, 500.0, 712.0}) {
+    double sums[2] = {};
+    constexpr int kSteps = 400;
+    for (int k = 0; k < 2 * kSteps; ++k) {
+      const double t = M_PI * k / kSteps, power = std::exp(std::fabs(x) * (std::cos(t) - 1));
+      sums[0] += power / (2 * kSteps);
+      sums[1] += power * std::cos(t) / (2 * kSteps);
+    }
+    EXPECT_NEAR(value(i0e(at(x))) / sums[0], 1, 2e-14) << x;
+    EXPECT_NEAR(value(i1e(at(x))), std::copysign(sums[1], x), 2e-14 * sums[1] + 1e-15) << x;
+    if (std::fabs(x) < 700) {
+      EXPECT_NEAR(value(i0(at(x))) / value(i0e(at(x))) / std::exp(std::fabs(x)), 1, 1e-13) << x;
+    }
+  }
+  EXPECT_TRUE(std::isfinite(value(i0(at(712)))));  // exp overflows at 710
+  EXPECT_EQ(value(i0(at(-INFINITY))), INFINITY);
+  EXPECT_EQ(value(i1(at(-INFINITY))), -INFINITY);
+  EXPECT_EQ(value(i0e(at(INFINITY))), 0);
+  EXPECT_TRUE(std::isnan(value(i1(at(NAN)))));
+  const Tensor x = between(0, 30, {300}).detach(), a = between(0.1, 30, {300}).detach();
+  EXPECT_LT(value(max(abs(igamma(a, x) + igammac(a, x) - 1.0))), 4e-15);
+  // P(a, x) = P(a + 1, x) + x^a exp(-x) / gamma(a + 1); P(1, x) = 1 - exp(-x); Q(1/2, x^2) = erfc(x)
+  EXPECT_LT(value(max(abs(igamma(a, x) - igamma(a + 1.0, x) - exp(a * log(x) - x - lgamma(a + 1.0))))), 1e-13);
+  EXPECT_LT(value(max(abs(igamma(ones_like(x), x) + expm1(-x)))), 4e-15);
+  EXPECT_LT(value(max(abs(igammac(full_like(x, 0.5), square(x / 6.0)) / erfc(x / 6.0) - 1.0))), 1e-12);
+  // Sums of the series with 80 digits.
+  for (const auto& [of, until, lower, upper] :
+       std::vector<std::array<double, 4>>{{90, 85.25, 0.31757835816448966, 0.68242164183551034},
+                                          {800, 715.5, 0.00100816010637394, 0.99899183989362606},
+                                          {30000, 29480.5, 0.0012853318562888149, 0.99871466814371119},
+                                          {3, 0.5, 0.014387677966970687, 0.98561232203302931},
+                                          {9.75, 3, 0.0015155450081256228, 0.99848445499187438},
+                                          {12, 40, 0.99999993915797282, 6.0842027176639998e-8},
+                                          {150000, 149600, 0.15083607312226813, 0.84916392687773187},
+                                          {1000000, 1000300, 0.61802710338800816, 0.38197289661199184}}) {
+    EXPECT_NEAR(value(igamma(at(of), at(until))) / lower, 1, 2e-14) << of << " " << until;
+    EXPECT_NEAR(value(igammac(at(of), at(until))) / upper, 1, 2e-14) << of << " " << until;
+  }
+  for (const double large : {5e3, 9.9e4, 1.01e5, 1e9}) {  // the expansion meets the series, and the normal distribution
+    const Tensor z = between(-4, 4, {50}).detach(), near = z * std::sqrt(large) + large;
+    const Tensor first = ndtr(z),
+                 second = (square(z) - 1.0) * exp(square(z) * -0.5) * (1 / std::sqrt(18 * M_PI * large));
+    EXPECT_LT(value(max(abs(igamma(full_like(z, large), near) - first + second))), 3 / large) << large;
+  }
+  EXPECT_NEAR(value(log_ndtr(at(-1e4))) / -50000010.129278915, 1, 1e-14);
+  EXPECT_NEAR(value(log_ndtr(at(9))) / -1.1285884059538408e-19, 1, 1e-13);
+  EXPECT_NEAR(value(erfcx(at(9.999))) / value(erfcx(at(10.001))), 10.001 / 9.999, 1e-5);
+  EXPECT_NEAR(value(erfcx(at(1e8))) * 1e8, 1 / std::sqrt(M_PI), 1e-15);
+  EXPECT_EQ(igamma(ones({2, 1}, {.dtype = int32}), ones({3}, {.dtype = int64})).dtype(), float32);
+}
+
+TEST_F(MoreOps, IntegersAndNeighbours) {
+  const Tensor a = from_vector<int64_t>({12, -12, 0, 0, INT64_MIN, 7}, {6}),
+               b = from_vector<int64_t>({18, 8, 5, 0, 6, -1}, {6});
+  EXPECT_EQ(gcd(a, b).to_vector<int64_t>(), (std::vector<int64_t>{6, 4, 5, 0, 2, 1}));
+  EXPECT_EQ(lcm(a, b).slice(0, 0, 4).to_vector<int64_t>(), (std::vector<int64_t>{36, 24, 0, 0}));
+  EXPECT_EQ(gcd(a.to(uint8), b.to(int32)).dtype(), int32);
+  EXPECT_EQ(lcm(full({1}, 200, {.dtype = uint8}), full({1}, 3, {.dtype = uint8})).item<int64_t>(), 600 % 256);
+  EXPECT_EQ(gcd(zeros({0, 2}, {.dtype = int64}), a.slice(0, 0, 2)).shape(), Shape({0, 2}));
+  fails("gcd: expected integers, got float32", [&] { gcd(ones({2}), b); });
+  fails("lcm: expected integers, got bool", [&] { lcm(b > 0.0, b); });
+  fails("nextafter: expected floating tensors", [&] { nextafter(b, b); });
+  fails("index_reduce: the source must be [2, 1] for 1 slices", [] {
+    index_reduce(ones({2, 3}), 1, zeros({1}, {.dtype = int64}), ones({2, 2}), ScatterReduction::kMax);
+  });
+  fails("index_reduce: the index must be int64 or int32",
+        [] { index_reduce(ones({2}), 0, zeros({1}), ones({1}), ScatterReduction::kMax); });
+  fails("triplet_margin_with_distance_loss: the margin must be above 0",
+        [] { triplet_margin_with_distance_loss(ones({1}), ones({1}), ones({1}), {}, {.margin = 0}); });
+  // All 16-bit numbers: from one to the next there is no other.
+  for (const DType dtype : {float16, bfloat16}) {
+    std::vector<double> all;
+    for (int bits = 0; bits < 0x8000; ++bits) {
+      const auto half = static_cast<uint16_t>(bits);
+      const double number = dtype == float16 ? static_cast<float>(std::bit_cast<Float16>(half))
+                                             : static_cast<float>(std::bit_cast<BFloat16>(half));
+      if (!std::isnan(number)) all.push_back(number);
+    }
+    const Tensor x = from_vector(all, {static_cast<int64_t>(all.size())}).to(dtype), last = x.slice(0, all.size() - 1);
+    for (const double sign : {1.0, -1.0}) {
+      const Tensor up = nextafter(x * sign, last * sign),
+                   down = nextafter(x * sign, full({}, -1e-40 * sign).to(float32).to(dtype));
+      expect_equal(up.slice(0, 0, all.size() - 1), (x * sign).slice(0, 1));
+      expect_equal(down.slice(0, 1), (x * sign).slice(0, 0, all.size() - 1));
+    }
+  }
+  const std::vector<double> ends = {0, -0.0, 1, -1, 3, 0x1p-149, INFINITY, -INFINITY};
+  const Tensor first = from_vector(ends, {8, 1}), second = from_vector(ends, {8});
+  const std::vector<float> singles = nextafter(first.to(float32), second.to(float32)).to_vector<float>();
+  const std::vector<double> doubles = nextafter(first, second).to_vector<double>();
+  for (size_t i = 0; i < 64; ++i) {
+    const double from = ends[i / 8], to = ends[i % 8];
+    EXPECT_EQ(doubles[i], std::nextafter(from, to)) << from << " to " << to;
+    EXPECT_EQ(singles[i], std::nextafter(static_cast<float>(from), static_cast<float>(to))) << from << " to " << to;
+  }
+  EXPECT_TRUE(std::isnan(nextafter(full({}, NAN, {.dtype = float16}), zeros({}, {.dtype = float16})).item<double>()));
+}
+
 TEST_F(MoreOps, DerivativesOfStacksAndStatistics) {
   expect_derivatives([](const Tensors& in) { return square(vander(in[0], 4)); }, {normal({3})});
   expect_derivatives([](const Tensors& in) { return square(combinations(in[0], 2, true)); }, {normal({3})});
@@ -204,6 +328,7 @@ TEST_F(MoreOps, SixteenBitsAreRoundedOnce) {
   check(entr, 0, 2);
   check(sinc, -5, 5);
   check(ndtr, -5, 5);
+  for (const auto op : {i0, i0e, i1, i1e, erfcx, log_ndtr}) check(op, -3, 3);
   check(lgamma, 0.1, 5);
   check(digamma, 0.1, 5);
   EXPECT_EQ(xlogy(ones({2}, {.dtype = int64}), ones({2}, {.dtype = float16})).dtype(), float16);

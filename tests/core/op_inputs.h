@@ -79,6 +79,17 @@ inline void pointwise_calls(const AddCall& op) {
   op("ndtr", [](Inputs& in) { return ndtr(in.any()); });
   op("polygamma", [](Inputs& in) { return polygamma(static_cast<int>(in.below(4)), in.any()); });
   op("lgamma", [](Inputs& in) { return lgamma(in.any()); });
+  op("bessel", [](Inputs& in) {
+    const Tensor x = in.any();
+    return in.one_in(2) ? i0(x) + i1(x) : i0e(x) + i1e(x);
+  });
+  op("erfcx", [](Inputs& in) { return erfcx(in.any()); });
+  op("log_ndtr", [](Inputs& in) { return log_ndtr(in.any()); });
+  op("igamma", [](Inputs& in) { return igamma(in.any().detach(), in.any()); });
+  op("igammac", [](Inputs& in) { return igammac(in.any().detach(), in.any()); });
+  op("gcd", [](Inputs& in) { return gcd(in.like({4, 6}, int32), in.like({6}, int64)); });
+  op("lcm", [](Inputs& in) { return lcm(in.like({4, 6}, int32), in.like({6}, int64)); });
+  op("nextafter", [](Inputs& in) { return nextafter(in.any(), in.any()); });
   op("heaviside", [](Inputs& in) { return heaviside(in.any(), in.any()); });
   op("bitwise_and", [](Inputs& in) { return in.like({4, 6}, int32) & in.like({6}, int64); });
   op("bitwise_xor", [](Inputs& in) { return in.any() ^ in.any(); });
@@ -195,6 +206,9 @@ inline void loss_calls(const AddCall& op) {
                     counts, {.blank = in.below(5), .zero_infinity = in.one_in(2)});
   });
   op("margin_ranking_loss", [](Inputs& in) { return margin_ranking_loss(in.like({5}), in.like({5}), in.like({5})); });
+  op("triplet_margin_with_distance_loss", [](Inputs& in) {
+    return triplet_margin_with_distance_loss(in.like({5, 3}), in.like({5, 3}), in.like({5, 3}));
+  });
   op("triplet_margin_loss", [](Inputs& in) {
     return triplet_margin_loss(in.like({5, 3}), in.like({5, 3}), in.like({5, 3}), {.swap = in.one_in(2)});
   });

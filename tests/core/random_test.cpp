@@ -112,6 +112,68 @@ TEST(Distributions, NormalsWithMeansAndBounds) {
   EXPECT_NEAR(tern::std(bounded).item<double>(), 0.5678, 6 * 0.0025);  // of the normal distribution within half a std
 }
 
+/// Against the probabilities of each count, which are products here; limits are six standard errors of a frequency.
+TEST(Distributions, CountsHaveTheirProbabilities) {
+  Generator g = fresh_generator();
+  const int64_t n = 100'000;
+  const auto check = [&](const Tensor& counts, const std::function<double(int)>& probability, int most) {
+    std::vector<int64_t> found(static_cast<size_t>(most) + 1, 0);
+    for (const int64_t v : counts.to_vector<int64_t>()) ++found.at(static_cast<size_t>(v));
+    for (int k = 0; k <= most; ++k) {
+      const double p = probability(k), deviation = std::sqrt(static_cast<double>(n) * p * (1 - p));
+      EXPECT_NEAR(found[static_cast<size_t>(k)], static_cast<double>(n) * p, 6 * deviation + 2) << k;
+    }
+  };
+  for (const double rate : {0.3, 4.0, 25.5})
+    check(
+        poisson(full({n}, rate, {.dtype = rate == 4 ? float32 : float64}), g).to(int64),
+        [=](int k) {
+          double p = std::exp(-rate);
+          for (int i = 1; i <= k; ++i) p *= rate / i;
+          return p;
+        },
+        80);
+  for (const double p : {0.02, 0.4, 0.5, 0.93})
+    for (const int trials : {1, 7, 40})
+      check(
+          binomial(full({n}, trials), full({}, p, {.dtype = float64}), g).to(int64),
+          [=](int k) {
+            double result = std::pow(1 - p, trials - k);
+            for (int i = 1; i <= k; ++i) result *= p * (trials - k + i) / i;
+            return result;
+          },
+          trials);
+}
+
+TEST(Distributions, CountsHaveTheirMoments) {
+  Generator g = fresh_generator();
+  const int64_t n = 40'000;
+  for (const double rate : {300.0, 4e5, 3e6, 1e12}) {
+    const Moments m(poisson(full({n}, rate, {.dtype = float64}), g).to_vector<double>());
+    EXPECT_NEAR((m.mean - rate) / std::sqrt(rate), 0, 6 * 0.005);
+    EXPECT_NEAR(m.variance / rate, 1, 6 * 0.0073);
+    EXPECT_NEAR(m.skew, 1 / std::sqrt(rate), 6 * 0.0125);
+  }
+  for (const auto& [trials, p] :
+       std::vector<std::pair<double, double>>{{1e4, 0.1}, {1e4, 0.97}, {1e9, 1e-6}, {1e8, 0.3}}) {
+    const double variance = trials * p * (1 - p);
+    const Moments m(
+        binomial(full({n}, trials, {.dtype = float64}), full({}, p, {.dtype = float64}), g).to_vector<double>());
+    EXPECT_NEAR((m.mean - trials * p) / std::sqrt(variance), 0, 6 * 0.005) << trials;
+    EXPECT_NEAR(m.variance / variance, 1, 6 * 0.0073) << trials;
+    EXPECT_NEAR(m.skew, (1 - 2 * p) / std::sqrt(variance), 6 * 0.0125) << trials;
+  }
+  EXPECT_EQ(sum(poisson(zeros({9}), g)).item<double>(), 0);
+  EXPECT_EQ(poisson(ones({0, 2}, {.dtype = bfloat16}), g).dtype(), bfloat16);
+  expect_equal(binomial(full({3}, 5), tensor({0, 1, 1}), g), tensor({0, 5, 5}));
+  EXPECT_EQ(binomial(ones({2, 1}), full({3}, 0.5), g).shape(), Shape({2, 3}));
+  const auto fails = [](const char* text, const std::function<void()>& call) { expect_error(call, {text}); };
+  fails("poisson: the rates must be finite and not negative", [&] { poisson(tensor({1, -1}), g); });
+  fails("poisson: expected floating rates", [&] { poisson(ones({2}, {.dtype = int64}), g); });
+  fails("binomial: the counts must be whole", [&] { binomial(tensor({1.5}), tensor({0.5}), g); });
+  fails("binomial: the probabilities must be in [0, 1]", [&] { binomial(tensor({2}), tensor({NAN}), g); });
+}
+
 TEST(Distributions, HaveTheirMoments) {
   Generator g = fresh_generator();
   // Limits are at least six standard errors, which two runs in 10^9 exceed: 0.289 / sqrt(n), 0.0745 / sqrt(n) (uniform)
@@ -234,9 +296,12 @@ TEST(Random, DoesNotDependOnThreadsOrLevel) {
   const RestoreKernels restore;
   const auto draw_all = [] {
     Generator g = fresh_generator(5);
-    return Tensors{rand({70'001}, g), randn({70'001}, g, {.dtype = float64}),
+    return Tensors{rand({70'001}, g),
+                   randn({70'001}, g, {.dtype = float64}),
                    dropout(ones({301, 211}), {.p = 0.1, .generator = &g}),
-                   dropout(ones({7}, {.dtype = bfloat16}), {.p = 0.1, .generator = &g})};
+                   dropout(ones({7}, {.dtype = bfloat16}), {.p = 0.1, .generator = &g}),
+                   poisson(full({70'001}, 3.5), g),
+                   binomial(full({70'001}, 9), full({}, 0.3), g)};
   };
   const Tensors reference = draw_all();
   for (const int count : {1, 2, 5}) {
@@ -246,7 +311,7 @@ TEST(Random, DoesNotDependOnThreadsOrLevel) {
   for (const kernels::CpuLevel level : testable_levels()) {
     kernels::set_cpu_level(level);
     const Tensors drawn = draw_all();
-    for (const size_t i : {0, 2, 3}) expect_equal(drawn[i], reference[i]);
+    for (const size_t i : {0, 2, 3, 4, 5}) expect_equal(drawn[i], reference[i]);
     // Fused multiply-adds differ by level. Sines and cosines are fp32's, within 2^-23 at every level; the radius is at
     // most sqrt(-2 log 2^-24) < 5.8.
     expect_near(drawn[1], reference[1], 2 * 5.8 * 0x1p-23);

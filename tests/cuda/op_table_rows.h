@@ -2,35 +2,9 @@
 // A call of every op for the table of docs/ops.md (op_table_test.cpp), with a tensor x [4, 4] of any dtype.
 
 #include "tern/tests/cuda/device_test.h"
+#include "tern/tests/cuda/op_table.h"
 
 namespace tern::test {
-
-using OpCall = std::function<Tensor(const Tensor& x)>;
-struct OpRow {
-  std::string name, torch;  // PyTorch's name for it, or none
-  OpCall call;
-};
-
-/// Adds rows; `prefix` of PyTorch's names, where they are the same: "torch.", "F.", "Tensor.".
-class OpRows {
- public:
-  void op(const std::string& name, const OpCall& call, const std::string& torch = "") {
-    rows_.push_back({name, torch.empty() ? prefix_ + name : torch, call});
-  }
-  using One = Tensor (*)(const Tensor&);
-  using Two = Tensor (*)(const Tensor&, const Tensor&);
-  void one(const std::string& name, One fn, const std::string& torch = "") { op(name, fn, torch); }
-  void two(const std::string& name, Two fn, const std::string& torch = "") {
-    op(
-        name, [fn](const Tensor& x) { return fn(x, x.detach() + ones_like(x)); }, torch);
-  }
-  void prefix(const std::string& prefix) { prefix_ = prefix; }
-  const std::vector<OpRow>& rows() const { return rows_; }
-
- private:
-  std::string prefix_ = "torch.";
-  std::vector<OpRow> rows_;
-};
 
 /// Integers 0 ... on x's device.
 inline Tensor places(const Tensor& x, const std::vector<int64_t>& values) {
@@ -144,8 +118,14 @@ inline void pointwise_rows(OpRows& t) {
                                                         {"bitwise_left_shift", bitwise_left_shift},
                                                         {"bitwise_right_shift", bitwise_right_shift},
                                                         {"xlogy", xlogy},
-                                                        {"heaviside", heaviside}})
+                                                        {"heaviside", heaviside},
+                                                        {"gcd", gcd},
+                                                        {"lcm", lcm},
+                                                        {"nextafter", nextafter}})
     t.two(name, fn);
+  for (const auto& [name, fn] :
+       std::vector<std::pair<const char*, OpRows::Two>>{{"igamma", igamma}, {"igammac", igammac}})
+    t.op(name, [fn = fn](const Tensor& x) { return fn(ones_like(x.detach()), x); });
   t.one("bitwise_not", bitwise_not);
   t.one("erfc", erfc);
   t.one("lgamma", lgamma);
@@ -157,6 +137,9 @@ inline void pointwise_rows(OpRows& t) {
   t.two("xlog1py", xlog1py);
   t.one("entr", entr);
   t.one("ndtr", ndtr);
+  for (const auto& [name, fn] : std::vector<std::pair<const char*, OpRows::One>>{
+           {"log_ndtr", log_ndtr}, {"erfcx", erfcx}, {"i0", i0}, {"i0e", i0e}, {"i1", i1}, {"i1e", i1e}})
+    t.one(name, fn);
 }
 
 inline void reduction_rows(OpRows& t) {
@@ -257,6 +240,8 @@ inline void index_rows(OpRows& t) {
   t.op("scatter", [=](const Tensor& x) { return scatter(x, 0, index(x), x); });
   t.op("scatter_add", [=](const Tensor& x) { return scatter_add(x, 0, index(x), x); });
   t.op("scatter_reduce", [=](const Tensor& x) { return scatter_reduce(x, 0, index(x), x, ScatterReduction::kProd); });
+  t.op("index_reduce",
+       [](const Tensor& x) { return index_reduce(x, 0, places(x, {1}), x.slice(0, 0, 1), ScatterReduction::kMax); });
   t.op("index_add", [](const Tensor& x) { return index_add(x, 0, places(x, {1}), x.slice(0, 0, 1)); });
   t.op("index_copy", [](const Tensor& x) { return index_copy(x, 0, places(x, {1}), x.slice(0, 0, 1)); });
   t.op("index_fill", [](const Tensor& x) { return index_fill(x, 0, places(x, {1}), 1); });
@@ -393,6 +378,14 @@ inline void product_rows(OpRows& t) {
     Generator generator = draws();
     return bernoulli(x, generator);
   });
+  t.op("poisson", [=](const Tensor& x) {
+    Generator generator = draws();
+    return poisson(x, generator);
+  });
+  t.op("binomial", [=](const Tensor& x) {
+    Generator generator = draws();
+    return binomial(ones_like(x), zeros_like(x), generator);
+  });
   t.op("multinomial", [=](const Tensor& x) {
     Generator generator = draws();
     return multinomial(x + ones_like(x), 2, generator);
@@ -440,6 +433,8 @@ inline void loss_rows(OpRows& t) {
   t.op("hinge_embedding_loss", [=](const Tensor& x) { return hinge_embedding_loss(x, signs(x)); });
   t.op("soft_margin_loss", [=](const Tensor& x) { return soft_margin_loss(x, signs(x)); });
   t.op("triplet_margin_loss", [=](const Tensor& x) { return triplet_margin_loss(x, signs(x), signs(x)); });
+  t.op("triplet_margin_with_distance_loss",
+       [=](const Tensor& x) { return triplet_margin_with_distance_loss(x, signs(x), signs(x)); });
 }
 
 inline void view_rows(OpRows& t) {

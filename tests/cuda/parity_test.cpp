@@ -80,6 +80,9 @@ TEST_F(Parity, PointwiseOpsInARow) {
       {"elu", [](const Tensor& x) { return elu(x, 0.7); }, -3, 3},
       {"celu", [](const Tensor& x) { return celu(x, 0.7); }, -3, 3},
       {"polygamma", [](const Tensor& x) { return polygamma(1, x) + erfc(x); }, 0.5, 3},
+      {"bessel", [](const Tensor& x) { return i0(x) + i0e(x) * i1(x) + i1e(x); }, -3, 3},
+      {"erfcx", [](const Tensor& x) { return erfcx(x) + log_ndtr(x); }, -2, 3},
+      {"igamma", [](const Tensor& x) { return igamma(x.detach(), x) - igammac(x.detach() * 2.0, x); }, 0.5, 3},
       {"hardshrink", [](const Tensor& x) { return hardshrink(x, 0.2); }, -3, 3},
       {"above a number", [](const Tensor& x) { return x >= 0.3; }, -1, 1},
       {"fmod by a number", [](const Tensor& x) { return fmod(x, 0.7); }, -3, 3},
@@ -110,6 +113,8 @@ TEST_F(Parity, IntegersAndPromotion) {
                                                                                        {"bitwise_xor", bitwise_xor}})
       expect_parity(std::string(name) + " " + name_of(dtype), {a, b},
                     [op = op](const Tensors& in) { return op(in[0], in[1]); });
+    if (dtype != boolean)
+      expect_parity("gcd and lcm", {a, b}, [](const Tensors& in) { return gcd(in[0], in[1]) + lcm(in[0], in[1]); });
     if (dtype != boolean)
       expect_parity("shifts", {a, b}, [](const Tensors& in) { return (in[0] << in[1]) | (in[0] >> 2); });
     expect_parity("sum", {a}, [](const Tensors& in) { return sum(in[0], {1}); });

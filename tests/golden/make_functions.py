@@ -433,11 +433,43 @@ def gamma_functions(cases):
                   {"order": order})
 
 
+def more_special_functions(cases):
+    special, ends = torch.special, torch.tensor([0.0, -0.0, INF, -INF, math.nan, 1e-3, -1e-3, 8.0, -8.0, 40.0])
+    for name in ("i0", "i0e", "i1", "i1e", "erfcx", "log_ndtr"):
+        cases.add(name, lambda x: getattr(special, name)(x), {"x": torch.randn(13) * 2 + 0.01}, ["x"])
+        # PyTorch gives NaN for Bessel functions of infinity.
+        finite = ends if name in ("erfcx", "log_ndtr") else ends[[0, 1, 4, 5, 6, 7, 8, 9]]
+        cases.add(name, lambda x: getattr(special, name)(x), {"x": finite}, [])
+    # Of large a PyTorch's have nine digits.
+    a, x = torch.rand(4, 1, 5) * 6 + 0.1, torch.rand(3, 5) * 9 + 0.05
+    for name in ("igamma", "igammac"):
+        function = getattr(torch, name)
+        cases.add(name, lambda a, x: function(a, x), {"a": a, "x": x}, ["x"])
+        cases.add(name, lambda a, x: function(a, x), {"a": torch.tensor([0.0, 0, 1, 1, 2, -1, INF, INF, 3, math.nan]),
+                                                      "x": torch.tensor([0.0, 1, 0, INF, -1, 2, 3, INF, 1, 1])}, [])
+    integers = {"a": torch.randint(-60, 60, (4, 1, 5)), "b": torch.randint(-60, 60, (3, 5))}
+    for name in ("gcd", "lcm"):
+        cases.add(name, lambda a, b: getattr(torch, name)(a, b), {}, [], None, integers)
+    index = torch.tensor([2, 0, 2, 1])
+    for reduce in ("prod", "mean", "amax", "amin"):
+        for include_self in (True, False):
+            cases.add("index_reduce", lambda x, source, index: x.index_reduce(
+                1, index, source, reduce, include_self=include_self),
+                      {"x": torch.randn(2, 4, 3), "source": torch.randn(2, 4, 3)}, ["x", "source"],
+                      {"reduce": reduce, "include_self": include_self}, {"index": index})
+    for swap in (False, True):
+        for reduction in REDUCTIONS:
+            cases.add("triplet_margin_with_distance_loss", lambda a, b, c: F.triplet_margin_with_distance_loss(
+                a, b, c, distance_function=lambda x, y: 1 - F.cosine_similarity(x, y), margin=0.8, swap=swap,
+                reduction=reduction), {key: torch.randn(4, 6) for key in "abc"}, ["a", "b", "c"],
+                {"swap": swap, "reduction": reduction})
+
+
 FILES = {
     "functions": (25, (pointwise, reductions, losses)),
     "more_functions": (26, (margin_losses, ctc_losses, further_pointwise, further_reductions, further_rearrangements, gates,
                             special_functions, bits, more_statistics, more_stacks,
-                            gamma_functions)),
+                            gamma_functions, more_special_functions)),
 }
 
 

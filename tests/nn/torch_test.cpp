@@ -283,6 +283,7 @@ TEST(Losses, AreTheFunctions) {
   agrees(nn::CTCLoss(s, {.blank = 3}).forward(scores, words, frames.squeeze(0), ones({}, {.dtype = int64})),
          ctc_loss(scores, words, frames, ones({1}, {.dtype = int64}), {.blank = 3}));
   agrees(nn::TripletMarginLoss(s).forward(x, y, z), triplet_margin_loss(x, y, z));
+  agrees(nn::TripletMarginWithDistanceLoss(s).forward(x, y, z), triplet_margin_with_distance_loss(x, y, z));
 }
 
 }  // namespace
