@@ -10,7 +10,7 @@
 namespace tern::kernels {
 namespace random_count {
 
-inline constexpr double kManyCounts = 1e6;  // variances above it take an expansion
+inline constexpr double kManyCounts = 1e4;  // variances above it take an expansion, whose error is about 10^-6
 
 /// The quantile of a distribution near the normal one (Cornish and Fisher, "Moments and cumulants in the specification
 /// of distributions", 1938), to the nearest integer that is not negative.

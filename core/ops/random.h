@@ -18,13 +18,13 @@ Tensor randperm(int64_t n, Generator& generator, const TensorOptions& options = 
 /// nearer bound, NaN as 0.
 Tensor bernoulli(const Tensor& probabilities, Generator& generator);
 
-/// Poisson-distributed counts of these rates, of their dtype; each depends on one uniform number. Rates above 10^6 take
+/// Poisson-distributed counts of these rates, of their dtype; each depends on one uniform number. Rates above 10^4 take
 /// the normal distribution with corrections for skewness and kurtosis. Throws Error on rates that are negative or not
 /// finite; the host waits for the device, to check them.
 Tensor poisson(const Tensor& rates, Generator& generator);
 
 /// The numbers of successes among `counts` (whole, not negative) trials of these probabilities, which broadcast; of the
-/// promoted dtype. Variances above 10^6 as in poisson. Throws Error on other counts, and on probabilities outside of
+/// promoted dtype. Variances above 10^4 as in poisson. Throws Error on other counts, and on probabilities outside of
 /// [0, 1]; the host waits for the device, to check them.
 Tensor binomial(const Tensor& counts, const Tensor& probabilities, Generator& generator);
 

@@ -148,7 +148,7 @@ TEST(Distributions, CountsHaveTheirProbabilities) {
 TEST(Distributions, CountsHaveTheirMoments) {
   Generator g = fresh_generator();
   const int64_t n = 40'000;
-  for (const double rate : {300.0, 4e5, 3e6, 1e12}) {
+  for (const double rate : {300.0, 9e3, 1.1e4, 1e12}) {
     const Moments m(poisson(full({n}, rate, {.dtype = float64}), g).to_vector<double>());
     EXPECT_NEAR((m.mean - rate) / std::sqrt(rate), 0, 6 * 0.005);
     EXPECT_NEAR(m.variance / rate, 1, 6 * 0.0073);
