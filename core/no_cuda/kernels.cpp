@@ -14,6 +14,7 @@
 
 #include "tern/kernels/attention.h"
 #include "tern/kernels/cdist.h"
+#include "tern/kernels/convolution.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/ctc.h"
 #include "tern/kernels/embedding.h"

@@ -1,17 +1,10 @@
 #include "tern/kernels/cpu/gemm_onednn.h"
 
 #include <dnnl.h>
-#include <omp.h>
-#include <pthread.h>
 
 #include <atomic>
-#include <cstdint>
 #include <cstdlib>
-#include <dnnl.hpp>
-#include <map>
-#include <mutex>
 #include <optional>
-#include <string>
 #include <string_view>
 #include <thread>
 #include <unordered_map>
@@ -19,74 +12,16 @@
 
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/base/signal_guard.h"
+#include "tern/kernels/cpu/onednn.h"
 #include "tern/kernels/kernel.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// Sets the calling thread's number of OpenMP threads, which oneDNN uses, to one.
-class OneThread {
- public:
-  OneThread() : before_(omp_get_max_threads()) {
-    if (before_ != 1) omp_set_num_threads(1);
-  }
-  ~OneThread() {
-    if (before_ != 1) omp_set_num_threads(before_);
-  }
-  OneThread(const OneThread&) = delete;
-
- private:
-  int before_;
-};
-
-/// Limits oneDNN's instruction sets by TERN_CPU_LEVEL. oneDNN fixes them at its first use, so set_cpu_level() has no
-/// effect on it: after set_cpu_level(v2) our code runs at v2 and oneDNN as before.
-void limit_instruction_set() {
-  static const bool done = [] {
-    const char* text = std::getenv("TERN_CPU_LEVEL");
-    const std::string level = text ? text : "";
-    if (level == name_of(CpuLevel::kV2)) dnnl_set_max_cpu_isa(dnnl_cpu_isa_sse41);
-    if (level == name_of(CpuLevel::kV3)) dnnl_set_max_cpu_isa(dnnl_cpu_isa_avx2);
-    return true;
-  }();
-  static_cast<void>(done);
-}
-
-dnnl::engine& engine() {
-  static dnnl::engine* instance = [] {
-    limit_instruction_set();
-    return new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed: worker threads may outlive main
-  }();
-  return *instance;
-}
-
-bool has_instruction_set(dnnl::cpu_isa wanted) {
-  engine();
-  const unsigned have = static_cast<unsigned>(dnnl::get_effective_cpu_isa()), want = static_cast<unsigned>(wanted);
-  return (have & want) == want;  // oneDNN's values are bit sets that each contain their predecessors
-}
-
-/// oneDNN before 3.12 computes some products of fp32 with the stack pointer at the beginning of a buffer from malloc()
-/// (jit_avx_gemm_f32, jit_avx512_common_gemm_f32; https://github.com/uxlfoundation/oneDNN/issues/4845): a signal that
-/// arrived then would overwrite the memory below the buffer. Up to k = 84 with AVX-512, and 252 without, the buffer is
-/// on the stack in oneDNN 2.6; the limits here leave room for other versions.
-bool moves_stack_pointer(int64_t k) {
-  static const int64_t most_on_stack = [] {
-    const dnnl_version_t* version = dnnl_version();
-    if (version->major > 3 || (version->major == 3 && version->minor >= 12)) return INT64_MAX;
-    return has_instruction_set(dnnl::cpu_isa::avx512_core) ? int64_t{64} : int64_t{128};
-  }();
-  return k > most_on_stack;
-}
-
-dnnl::memory::data_type data_type(DType dtype) {
-  return dtype == DType::kBFloat16 ? dnnl::memory::data_type::bf16 : dnnl::memory::data_type::f32;
-}
-
 dnnl::memory::desc matrix(int64_t rows, int64_t cols, DType dtype, bool transposed, int64_t stride) {
   const dnnl::memory::dims strides = transposed ? dnnl::memory::dims{1, stride} : dnnl::memory::dims{stride, 1};
-  return dnnl::memory::desc({rows, cols}, data_type(dtype), strides);
+  return dnnl::memory::desc({rows, cols}, onednn_type(dtype), strides);
 }
 
 dnnl::matmul::primitive_desc describe(const dnnl::memory::desc& a, const dnnl::memory::desc& b,
@@ -94,9 +29,9 @@ dnnl::matmul::primitive_desc describe(const dnnl::memory::desc& a, const dnnl::m
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
 #if DNNL_VERSION_MAJOR >= 3
-  return dnnl::matmul::primitive_desc(engine(), a, b, bias, c, attributes);
+  return dnnl::matmul::primitive_desc(onednn_engine(), a, b, bias, c, attributes);
 #else
-  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, bias, c), attributes, engine());
+  return dnnl::matmul::primitive_desc(dnnl::matmul::desc(a, b, bias, c), attributes, onednn_engine());
 #endif
 }
 
@@ -124,7 +59,7 @@ void Matmul::State::prepare_packing(int64_t k, int64_t n) {
   const int64_t wanted = std::max(kElements / std::max<int64_t>(k, 1), n / kMaxParts);
   const int64_t cols = (wanted / kStep + 1) * kStep;
   const auto add = [&](const dnnl::memory::desc& from, const dnnl::memory::desc& to) {
-    packing.emplace_back(dnnl::reorder::primitive_desc(engine(), from, engine(), to));
+    packing.emplace_back(dnnl::reorder::primitive_desc(onednn_engine(), from, onednn_engine(), to));
     unpacked_part.push_back(from);
     packed_part.push_back(to);
   };
@@ -148,7 +83,7 @@ Matmul::Matmul(const MatmulKey& key) try : state_(std::make_unique<State>()) {
   s.b = matrix(key.k, key.n, key.input, key.transpose_b, key.ldb);
   s.c = matrix(key.m, key.n, key.output, false, key.ldc);
   if (key.bias) s.bias = matrix(1, key.n, DType::kFloat32, false, key.n);
-  const dnnl::memory::desc any({key.k, key.n}, data_type(key.input), dnnl::memory::format_tag::any);
+  const dnnl::memory::desc any({key.k, key.n}, onednn_type(key.input), dnnl::memory::format_tag::any);
   const OneThread guard;
   const dnnl::matmul::primitive_desc chosen = describe(s.a, key.pack_b ? any : s.b, s.bias, s.c);
   s.packed = chosen.weights_desc();
@@ -172,9 +107,9 @@ void Matmul::pack(const void* b, void* packed) const {
     const auto i = static_cast<size_t>(part);
     try {
       const OneThread guard;
-      dnnl::memory from(state_->unpacked_part[i], engine(), const_cast<void*>(b));
-      dnnl::memory to(state_->packed_part[i], engine(), packed);
-      dnnl::stream stream(engine());
+      dnnl::memory from(state_->unpacked_part[i], onednn_engine(), const_cast<void*>(b));
+      dnnl::memory to(state_->packed_part[i], onednn_engine(), packed);
+      dnnl::stream stream(onednn_engine());
       dnnl::reorder(state_->packing[i]).execute(stream, from, to);
       stream.wait();
     } catch (const dnnl::error& error) {
@@ -188,60 +123,23 @@ void Matmul::run(const void* a, const void* b, const void* bias, void* c, void* 
   const OneThread one;
   std::optional<SignalGuard> guard;
   if (s.guarded) guard.emplace();
-  dnnl::stream stream(engine());
+  dnnl::stream stream(onednn_engine());
   std::unordered_map<int, dnnl::memory> arguments = {
-      {DNNL_ARG_SRC, dnnl::memory(s.a, engine(), const_cast<void*>(a))},
-      {DNNL_ARG_WEIGHTS, dnnl::memory(s.packed, engine(), const_cast<void*>(b))},
-      {DNNL_ARG_DST, dnnl::memory(s.c, engine(), c)},
-      {DNNL_ARG_SCRATCHPAD, dnnl::memory(s.scratch, engine(), scratch)}};
-  if (s.bias) arguments.emplace(DNNL_ARG_BIAS, dnnl::memory(s.bias, engine(), const_cast<void*>(bias)));
+      {DNNL_ARG_SRC, dnnl::memory(s.a, onednn_engine(), const_cast<void*>(a))},
+      {DNNL_ARG_WEIGHTS, dnnl::memory(s.packed, onednn_engine(), const_cast<void*>(b))},
+      {DNNL_ARG_DST, dnnl::memory(s.c, onednn_engine(), c)},
+      {DNNL_ARG_SCRATCHPAD, dnnl::memory(s.scratch, onednn_engine(), scratch)}};
+  if (s.bias) arguments.emplace(DNNL_ARG_BIAS, dnnl::memory(s.bias, onednn_engine(), const_cast<void*>(bias)));
   s.product.execute(stream, arguments);
   stream.wait();
 } catch (const dnnl::error& error) {
   fail_product(state_->key, error.what());
 }
 
-namespace {
-
-struct Products {
-  struct Entry {
-    std::shared_ptr<const Matmul> product;
-    uint64_t used;
-  };
-  std::mutex mutex;
-  std::map<MatmulKey, Entry> cache;
-  uint64_t clock = 0;
-};
-
-Products& products() {
-  static Products* const instance = [] {
-    // Products are created under the mutex: fork() waits for it, so that a child finds neither it nor oneDNN's locks
-    // held by a thread that does not exist there.
-    pthread_atfork([] { products().mutex.lock(); }, [] { products().mutex.unlock(); },
-                   [] { products().mutex.unlock(); });
-    return new Products;  // never destroyed: worker threads may outlive main
-  }();
-  return *instance;
-}
-
-}  // namespace
-
 std::shared_ptr<const Matmul> find_matmul(const MatmulKey& key) {
-  constexpr size_t kCapacity = 256;
-  Products& all = products();
-  auto& cache = all.cache;
-  std::lock_guard<std::mutex> lock(all.mutex);
-  if (const auto found = cache.find(key); found != cache.end()) {
-    found->second.used = ++all.clock;
-    return found->second.product;
-  }
-  if (cache.size() >= kCapacity) {
-    auto oldest = cache.begin();
-    for (auto it = cache.begin(); it != cache.end(); ++it)
-      if (it->second.used < oldest->second.used) oldest = it;
-    cache.erase(oldest);
-  }
-  return cache.emplace(key, Products::Entry{std::make_shared<const Matmul>(key), ++all.clock}).first->second.product;
+  static auto* const products =
+      new PrimitiveCache<MatmulKey, Matmul>;  // never destroyed: worker threads may outlive main
+  return products->find(key);
 }
 
 bool has_packed_matmul(DType dtype) {

@@ -1,7 +1,6 @@
 #pragma once
-// The only interface to oneDNN's matrix products. Compiles with oneDNN 2.6 and 3. All oneDNN calls run on the calling
-// thread only: its libgomp threads would wait for each other even when one of them is not running. Products that oneDNN
-// does not support throw an Error.
+// The only interface to oneDNN's matrix products. All calls run on the calling thread only (onednn.h). Products that
+// oneDNN does not support throw an Error.
 
 #include <compare>
 #include <memory>

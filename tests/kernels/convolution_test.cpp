@@ -1,0 +1,111 @@
+// Convolutions and their gradients against plain sums, on every target.
+
+#include "tern/tests/kernels/contracts/convolution.h"
+
+namespace tern::kernels {
+namespace {
+
+class Convolution : public OnTarget {};
+INSTANTIATE_TEST_SUITE_P(, Convolution, testing::ValuesIn(library_targets()), name_of_target);
+
+class ConvolutionColumns : public OnTarget {};
+INSTANTIATE_TEST_SUITE_P(, ConvolutionColumns, testing::ValuesIn(all_targets()), name_of_target);
+
+constexpr DType kTypes[] = {float32, float64, float16, bfloat16};
+
+int64_t products_of(const ConvolutionShape& s) { return s.batch * s.out_pixels() * s.out_channels * s.depth_of_sums(); }
+
+/// body(shape, dtype, order of the arrays): all cases in fp32, some in the other types.
+template <class Body>
+void for_each_case(std::mt19937_64& random, const Body& body) {
+  for (const ConvolutionShape& shape : convolution_cases())
+    for (const DType dtype : kTypes) {
+      if (dtype != float32 && random() % 3 != 0) continue;
+      if (!target().is_cpu() && (products_of(shape) / 20 > target().max_elements() || random() % 3 != 0)) continue;
+      SCOPED_TRACE(testing::Message() << name_of(dtype) << ", " << describe(shape));
+      body(shape, dtype, random() % 2 ? Order::kContiguous : Order::kMisaligned);
+    }
+}
+
+TEST_P(Convolution, Forward) {
+  for_each_case(random, [&](const ConvolutionShape& s, DType dtype, Order order) {
+    const Array x = random_array(random, dtype, input_shape(s), -1, 1, order);
+    const Array weight = random_array(random, dtype, weight_shape(s), -1, 1, order);
+    const DType bias_type = random() % 2 && is_low_precision(dtype) ? float32 : dtype;
+    const Array bias = random_array(random, bias_type, {s.out_channels}, -1, 1, order);
+    const bool with_bias = random() % 2;
+    Array y(dtype, output_shape(s), order);
+    expect_same_in_every_run({&y}, [&](Call& on) {
+      const int64_t bytes = convolution_workspace(on.stream(), s, dtype);
+      convolution_forward(on.stream(), s, on(x), on(weight), on.when(with_bias, bias), on(y), on.workspace(bytes));
+    });
+    ExactSums sums(y.numel());
+    for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(o, x.at(i) * weight.at(w)); });
+    // A product that is rounded to 16 bits before the bias is added.
+    ExactSums rounded = sums;
+    for (int64_t o = 0; with_bias && o < y.numel(); ++o) rounded.add(o, bias.at(o % s.out_channels));
+    for (size_t o = 0; with_bias && is_low_precision(dtype) && o < sums.value.size(); ++o)
+      rounded.size[o] += std::abs(sums.value[o]) * epsilon_of(dtype) / 4e-7;
+    rounded.expect_near(y, dtype);
+  });
+}
+
+TEST_P(Convolution, GradientOfTheInput) {
+  for_each_case(random, [&](const ConvolutionShape& s, DType dtype, Order order) {
+    const Array dy = random_array(random, dtype, output_shape(s), -1, 1, order);
+    const Array weight = random_array(random, dtype, weight_shape(s), -1, 1, order);
+    Array dx(dtype, input_shape(s), order);
+    expect_same_in_every_run({&dx}, [&](Call& on) {
+      const int64_t bytes = convolution_backward_input_workspace(on.stream(), s, dtype);
+      convolution_backward_input(on.stream(), s, on(dy), on(weight), on(dx), on.workspace(bytes));
+    });
+    ExactSums sums(dx.numel());
+    for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(i, dy.at(o) * weight.at(w)); });
+    // Columns of 16 bits are rounded before they are added.
+    for (double& size : sums.size) size *= is_low_precision(dtype) ? 1 + epsilon_of(dtype) / 4e-7 : 1;
+    sums.expect_near(dx, dtype);
+  });
+}
+
+TEST_P(Convolution, GradientOfTheWeight) {
+  for_each_case(random, [&](const ConvolutionShape& s, DType dtype, Order order) {
+    const Array x = random_array(random, dtype, input_shape(s), -1, 1, order);
+    const Array dy = random_array(random, dtype, output_shape(s), -1, 1, order);
+    Array dweight(is_low_precision(dtype) && random() % 2 ? float32 : dtype, weight_shape(s), order);
+    expect_same_in_every_run({&dweight}, [&](Call& on) {
+      const int64_t bytes = convolution_backward_weight_workspace(on.stream(), s, dtype);
+      convolution_backward_weight(on.stream(), s, on(dy), on(x), on(dweight), on.workspace(bytes));
+    });
+    ExactSums sums(dweight.numel());
+    for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(w, dy.at(o) * x.at(i)); });
+    sums.expect_near(dweight, dtype);
+  });
+}
+
+/// The copies themselves: each element of the columns is one of the image or 0, and back each is counted as often as
+/// an output reads it.
+TEST_P(ConvolutionColumns, AreCopied) {
+  for_each_case(random, [&](const ConvolutionShape& s, DType dtype, Order order) {
+    const Array x = random_array(random, dtype, input_shape(s), 1, 2, order);
+    Array columns(dtype, {s.batch, s.out_pixels(), s.groups, s.kernel_size(), s.group_in()}, order);
+    Array back(dtype, input_shape(s), order);
+    expect_same_in_every_run({&columns, &back}, [&](Call& on) {
+      images_to_columns(on.stream(), s, on(x), on(columns));
+      columns_to_images(on.stream(), s, on(columns), on(back));
+    });
+    std::vector<double> expected(static_cast<size_t>(columns.numel()), 0);
+    ExactSums sums(back.numel());
+    for_each_product(s, [&](int64_t i, int64_t w, int64_t o) {
+      if (o % s.out_channels % s.group_out() != 0) return;  // once for each group
+      const int64_t c = w / s.kernel_size() % s.group_in(), k = w % s.kernel_size();
+      const int64_t g = o % s.out_channels / s.group_out(), pixel = o / s.out_channels;
+      expected[static_cast<size_t>(((pixel * s.groups + g) * s.kernel_size() + k) * s.group_in() + c)] = x.at(i);
+      sums.add(i, x.at(i));
+    });
+    EXPECT_EQ(columns.values(), expected);
+    sums.expect_near(back, dtype);
+  });
+}
+
+}  // namespace
+}  // namespace tern::kernels
