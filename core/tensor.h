@@ -87,6 +87,10 @@ class Tensor {
   Tensor to(Device device) const;
   Tensor contiguous() const;
   Tensor clone() const;
+  /// [batch, channels, spatial...] with the channels last in memory: strides of [batch, spatial..., channels]. Results
+  /// of convolutions lie so, and results of element-wise ops on such a tensor do too; shapes do not show it.
+  Tensor channels_last() const;
+  bool is_channels_last() const;
 
   // Views. Differentiable; dimensions may be negative (from the end).
   /// One size may be -1. Copies only when the strides do not allow a view.

@@ -58,5 +58,9 @@ Tensor Tensor::to(Device wanted) const {
 
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
 Tensor Tensor::clone() const { return Clone::apply(*this); }
+Tensor Tensor::channels_last() const {
+  TERN_CHECK(dim() >= 3, "channels_last: expected [batch, channels, spatial...], got ", shape());
+  return is_channels_last() ? *this : movedim(1, -1).contiguous().movedim(-1, 1);
+}
 
 }  // namespace tern

@@ -3,6 +3,7 @@
 
 #include "tern/core/ops/attention.h"
 #include "tern/core/ops/bitwise.h"
+#include "tern/core/ops/convolution.h"
 #include "tern/core/ops/dropout.h"
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/linear.h"

@@ -9,6 +9,7 @@
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/pointwise_derivatives.h"
 #include "tern/core/profiler/profiler.h"
+#include "tern/core/tensor/tensor_impl.h"
 
 namespace tern {
 namespace {
@@ -215,11 +216,18 @@ Shape result_shape(const detail::PointwiseOp& op, detail::PointwiseInputs inputs
   return shape;
 }
 
+/// In memory like the first input of the result's shape, if that has its channels last.
+Tensor empty_result(detail::PointwiseInputs inputs, const Shape& shape, const TensorOptions& options) {
+  for (const Tensor* x : inputs)
+    if (x->shape() == shape) return detail::empty_ordered_like(*x, shape, options);
+  return empty(shape, options);
+}
+
 Tensor apply_in_dtype(const detail::PointwiseOp& op, detail::PointwiseInputs inputs, const Shape& shape) {
   const ProfileRange range(op.name, RangeKind::kOp);
   AllocationTag tag(op.name);
   const DType dtype = common_type(op, inputs);
-  const Tensor y = empty(shape, {op.bool_result ? DType::kBool : dtype, inputs[0]->device()});
+  const Tensor y = empty_result(inputs, shape, {op.bool_result ? DType::kBool : dtype, inputs[0]->device()});
   run_kernel(op, {}, inputs, compute_type(op, dtype), y);
 
   const int count = static_cast<int>(inputs.size());
@@ -247,7 +255,7 @@ Tensor detail::pointwise_derivative(const detail::PointwiseOp& op, int input, co
   operands.add(dy);
   operands.add(saved);
   const detail::PointwiseInputs inputs = operands;
-  const Tensor dx = empty(dy.shape(), dy.options());
+  const Tensor dx = empty_ordered_like(dy, dy.shape(), dy.options());
   run_kernel(op, {PointwisePass::kBackward, input, 0}, inputs, compute_type(op, dy.dtype()), dx);
   if (const int count = static_cast<int>(inputs.size()); detail::should_record(inputs.data(), count)) {
     auto node = std::make_shared<PointwiseBackward>(op, input);

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <cmath>
 
 #include "tern/core/tensor/tensor_impl.h"
@@ -6,7 +7,7 @@
 namespace tern {
 namespace {
 
-int64_t bytes_of(const char* op, const Shape& shape, DType dtype) {
+int64_t storage_bytes(const char* op, const Shape& shape, DType dtype) {
   int64_t bytes = 0;
   TERN_CHECK(!__builtin_mul_overflow(shape.numel(), size_of(dtype), &bytes), op, ": ", shape, " of ", dtype,
              " does not fit 64 bits");
@@ -42,15 +43,28 @@ Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shap
 }
 
 Tensor empty(const Shape& shape, const TensorOptions& options) {
-  const int64_t bytes = bytes_of("empty", shape, options.dtype);
+  const int64_t bytes = storage_bytes("empty", shape, options.dtype);
   Tensor result = from_storage(std::make_shared<Storage>(bytes, options.device), 0, shape, contiguous_strides(shape),
                                options.dtype);
   if (options.requires_grad) result.set_requires_grad(true);
   return result;
 }
 
+Tensor detail::empty_channels_last(const Shape& shape, const TensorOptions& options) {
+  Strides strides{};
+  int64_t step = shape[1];
+  strides[1] = 1;
+  for (int d = shape.dims() - 1; d >= 2; --d) {
+    strides[static_cast<size_t>(d)] = step;
+    step *= std::max<int64_t>(shape[d], 1);
+  }
+  strides[0] = step;
+  return from_storage(std::make_shared<Storage>(storage_bytes("empty", shape, options.dtype), options.device), 0, shape,
+                      strides, options.dtype);
+}
+
 Tensor empty_pinned(const Shape& shape, DType dtype) {
-  return from_storage(Storage::pinned(bytes_of("empty_pinned", shape, dtype)), 0, shape, contiguous_strides(shape),
+  return from_storage(Storage::pinned(storage_bytes("empty_pinned", shape, dtype)), 0, shape, contiguous_strides(shape),
                       dtype);
 }
 
@@ -155,7 +169,7 @@ Tensor tensor(const std::vector<double>& values, const TensorOptions& options) {
 
 Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release) {
   TERN_CHECK(data || shape.numel() == 0, "from_blob: the pointer is null");
-  const int64_t bytes = bytes_of("from_blob", shape, dtype);
+  const int64_t bytes = storage_bytes("from_blob", shape, dtype);
   return from_storage(std::make_shared<Storage>(data, bytes, cpu, std::move(release)), 0, shape,
                       contiguous_strides(shape), dtype);
 }

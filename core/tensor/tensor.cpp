@@ -17,6 +17,20 @@ const Strides& Tensor::strides() const { return shape(), impl_->strides; }
 DType Tensor::dtype() const { return shape(), impl_->dtype; }
 Device Tensor::device() const { return shape(), impl_->storage->device(); }
 bool Tensor::is_contiguous() const { return shape(), impl_->contiguous; }
+bool Tensor::is_channels_last() const {
+  const Shape& sizes = shape();
+  if (sizes.dims() < 3 || sizes.numel() == 0) return sizes.dims() >= 3;
+  int64_t expected = 1;
+  const auto follows = [&](int d) {
+    if (sizes[d] != 1 && impl_->strides[static_cast<size_t>(d)] != expected) return false;
+    expected *= sizes[d];
+    return true;
+  };
+  if (!follows(1)) return false;
+  for (int d = sizes.dims() - 1; d >= 2; --d)
+    if (!follows(d)) return false;
+  return follows(0);
+}
 const std::shared_ptr<Storage>& Tensor::storage() const { return shape(), impl_->storage; }
 int64_t Tensor::storage_offset() const { return shape(), impl_->offset; }
 
