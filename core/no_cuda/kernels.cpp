@@ -25,6 +25,7 @@
 #include "tern/kernels/norm.h"
 #include "tern/kernels/optimizer.h"
 #include "tern/kernels/pointwise.h"
+#include "tern/kernels/pool.h"
 #include "tern/kernels/reduce.h"
 #include "tern/kernels/rotary.h"
 #include "tern/kernels/row_chain.h"

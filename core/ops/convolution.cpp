@@ -2,6 +2,7 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/images.h"
 #include "tern/core/ops/linear_inputs.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
@@ -12,6 +13,7 @@
 
 namespace tern {
 
+using detail::image_shape, detail::rows_of;
 using kernels::ConvolutionShape;
 
 std::vector<int64_t> SpatialSizes::of(const char* op, const char* what, int dims) const {
@@ -23,27 +25,15 @@ std::vector<int64_t> SpatialSizes::of(const char* op, const char* what, int dims
 
 namespace {
 
-/// [batch, channels, spatial...] of an image tensor with as many spatial dimensions as `like` has.
-Shape image_shape(const ConvolutionShape& s, bool input, int dims) {
-  std::vector<int64_t> sizes = {s.batch, input ? s.in_channels : s.out_channels};
-  for (int d = 3 - dims; d < 3; ++d) sizes.push_back((input ? s.in : s.out)[static_cast<size_t>(d)]);
-  return Shape(sizes);
-}
-
-/// The kernels' view of a tensor with its channels last: [batch, depth, height, width, channels].
-kernels::View rows_of(const Tensor& x) {
-  std::vector<int64_t> sizes = {x.size(0), 1, 1, 1, x.size(1)};
-  for (int d = 2; d < x.dim(); ++d) sizes[static_cast<size_t>(d + 4 - x.dim())] = x.size(d);
-  const Shape shape(sizes);
-  return {x.raw_data(), x.dtype(), shape.dims(), shape.data(), contiguous_strides(shape).data()};
-}
+Shape input_shape(const ConvolutionShape& s, int dims) { return image_shape(s.batch, s.in_channels, s.in, dims); }
+Shape output_shape(const ConvolutionShape& s, int dims) { return image_shape(s.batch, s.out_channels, s.out, dims); }
 
 void count_operations(const ConvolutionShape& s, DType dtype) {
   detail::count_product(s.batch * s.out_pixels(), s.out_channels, s.depth_of_sums(), dtype);
 }
 
 Tensor run_forward(const ConvolutionShape& s, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  const Tensor y = detail::empty_channels_last(image_shape(s, false, x.dim() - 2), x.options());
+  const Tensor y = detail::empty_channels_last(output_shape(s, x.dim() - 2), x.options());
   const kernels::Stream stream = current_stream(x.device());
   const Workspace workspace(x.device(), [&] { return kernels::convolution_workspace(stream, s, x.dtype()); });
   kernels::convolution_forward(stream, s, rows_of(x), weight.view(), bias.view(), rows_of(y), workspace.data());
@@ -116,7 +106,7 @@ Tensor ConvolutionInput::forward(const Tensor& dy, const Tensor& weight, const C
   weight_dtype_ = weight.dtype();
   if (needs_grad(1)) dy_ = dy;
   if (needs_grad(0)) weight_ = weight;
-  const Tensor dx = detail::empty_channels_last(image_shape(shape, true, dy.dim() - 2), dy.options());
+  const Tensor dx = detail::empty_channels_last(input_shape(shape, dy.dim() - 2), dy.options());
   const Tensor last = dy.channels_last(), used = detail::autocast_copy(weight, dy.dtype()).contiguous();
   const kernels::Stream stream = current_stream(dy.device());
   const Workspace workspace(dy.device(),
@@ -192,12 +182,6 @@ struct Call {
     TERN_CHECK(!bias.defined() || (bias.dim() == 1 && bias.size(0) == out), op, ": bias is ",
                bias.defined() ? bias.shape() : Shape(), ", expected [", out, "]");
   }
-  void check_at_least(const std::vector<int64_t>& values, const char* what, int64_t least) const {
-    constexpr int64_t kMost = int64_t{1} << 31;  // so that products of sizes do not overflow
-    for (const int64_t value : values)
-      TERN_CHECK(value >= least && value < kMost, op, ": ", what, " must be at least ", least, " and below 2^31, got ",
-                 value);
-  }
   Tensor result(const Tensor& y) const { return batched ? y : y.squeeze(0); }
 };
 
@@ -211,9 +195,9 @@ Tensor convolve(const char* op, int dims, const Tensor& x, const Tensor& weight,
   const std::vector<int64_t> stride = options.stride.of(op, "stride", dims);
   const std::vector<int64_t> padding = options.padding.of(op, "padding", dims);
   const std::vector<int64_t> dilation = options.dilation.of(op, "dilation", dims);
-  call.check_at_least(stride, "stride", 1);
-  call.check_at_least(padding, "padding", 0);
-  call.check_at_least(dilation, "dilation", 1);
+  detail::check_sizes(op, "stride", stride, 1);
+  detail::check_sizes(op, "padding", padding, 0);
+  detail::check_sizes(op, "dilation", dilation, 1);
   ConvolutionShape s{.batch = call.x.size(0), .in_channels = in, .out_channels = out, .groups = groups};
   for (int i = 0; i < dims; ++i) {
     const auto d = static_cast<size_t>(3 - dims + i), j = static_cast<size_t>(i);
@@ -252,10 +236,10 @@ Tensor convolve_transposed(const char* op, int dims, const Tensor& x, const Tens
   const std::vector<int64_t> padding = options.padding.of(op, "padding", dims);
   const std::vector<int64_t> more = options.output_padding.of(op, "output_padding", dims);
   const std::vector<int64_t> dilation = options.dilation.of(op, "dilation", dims);
-  call.check_at_least(stride, "stride", 1);
-  call.check_at_least(padding, "padding", 0);
-  call.check_at_least(more, "output_padding", 0);
-  call.check_at_least(dilation, "dilation", 1);
+  detail::check_sizes(op, "stride", stride, 1);
+  detail::check_sizes(op, "padding", padding, 0);
+  detail::check_sizes(op, "output_padding", more, 0);
+  detail::check_sizes(op, "dilation", dilation, 1);
   // The convolution whose input's gradient this is.
   ConvolutionShape s{.batch = call.x.size(0), .in_channels = out, .out_channels = in, .groups = groups};
   for (int i = 0; i < dims; ++i) {

@@ -11,6 +11,7 @@
 #include "tern/core/ops/matmul.h"
 #include "tern/core/ops/norm.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pool.h"
 #include "tern/core/ops/random.h"
 #include "tern/core/ops/rearrange.h"
 #include "tern/core/ops/reduce.h"

@@ -1,0 +1,87 @@
+#pragma once
+// Pooling of channels-last images: [batch, depth, height, width, channels]. One- and two-dimensional ones have a depth
+// (and height) of 1.
+
+#include <array>
+
+#include "tern/kernels/kernel.h"
+
+namespace tern::kernels {
+
+/// The sizes of a pooling; arrays are depth, height, width.
+struct PoolShape {
+  int64_t batch = 1, channels = 1;
+  std::array<int64_t, 3> in = {1, 1, 1}, out = {1, 1, 1}, kernel = {1, 1, 1};
+  std::array<int64_t, 3> stride = {1, 1, 1}, padding = {0, 0, 0}, dilation = {1, 1, 1};
+  /// Windows of almost equal size that cover the input: [floor(o in / out), ceil((o + 1) in / out)) for output o;
+  /// kernel, stride, padding and dilation are not read.
+  bool adaptive = false;
+
+  TERN_HD int64_t in_pixels() const { return in[0] * in[1] * in[2]; }
+  TERN_HD int64_t out_pixels() const { return out[0] * out[1] * out[2]; }
+};
+
+/// Inputs begin, begin + step, ... < end of one dimension.
+struct PoolWindow {
+  int64_t begin, end, step;
+  TERN_HD int64_t count() const { return end > begin ? (end - begin + step - 1) / step : 0; }
+};
+
+/// The inputs that output `o` of dimension d reads, without those outside of the image.
+TERN_HD inline PoolWindow pool_window(const PoolShape& s, int d, int64_t o) {
+  if (s.adaptive) return {o * s.in[d] / s.out[d], ((o + 1) * s.in[d] + s.out[d] - 1) / s.out[d], 1};
+  const int64_t first = o * s.stride[d] - s.padding[d], step = s.dilation[d];
+  const int64_t end = first + (s.kernel[d] - 1) * step + 1;
+  const int64_t skipped = first < 0 ? (-first + step - 1) / step : 0;
+  return {first + skipped * step, end < s.in[d] ? end : s.in[d], step};
+}
+
+/// The outputs [begin, end) of dimension d whose windows may hold input i.
+TERN_HD inline PoolWindow pool_outputs(const PoolShape& s, int d, int64_t i) {
+  int64_t begin, end;
+  if (s.adaptive) {
+    begin = i * s.out[d] / s.in[d];
+    end = ((i + 1) * s.out[d] + s.in[d] - 1) / s.in[d];
+  } else {
+    const int64_t reach = (s.kernel[d] - 1) * s.dilation[d], place = i + s.padding[d];
+    begin = place > reach ? (place - reach + s.stride[d] - 1) / s.stride[d] : 0;
+    end = place / s.stride[d] + 1;
+  }
+  return {begin, end < s.out[d] ? end : s.out[d], 1};
+}
+
+/// What a mean is divided by.
+struct PoolDivisor {
+  bool counts_padding =
+      true;           // the window's size with the zeros of the padding, but not beyond it; else the inputs read
+  int64_t fixed = 0;  // this number, if it is not 0
+};
+
+TERN_HD inline int64_t pool_divisor(const PoolShape& s, const PoolDivisor& divisor, const int64_t (&output)[3]) {
+  if (divisor.fixed != 0) return divisor.fixed;
+  int64_t count = 1;
+  for (int d = 0; d < 3; ++d) {
+    if (divisor.counts_padding && !s.adaptive) {
+      const int64_t begin = output[d] * s.stride[d] - s.padding[d], limit = s.in[d] + s.padding[d];
+      const int64_t end = begin + s.kernel[d];
+      count *= (end < limit ? end : limit) - begin;
+    } else {
+      count *= pool_window(s, d, output[d]).count();
+    }
+  }
+  return count;
+}
+
+/// y = the maximum of each window, index (int64, of y's shape, or absent) its place in the image: the first one, or the
+/// last NaN's. x: [batch, in..., channels], y: [batch, out..., channels]; of one dtype, contiguous. Every window must
+/// hold an input.
+TERN_KERNEL(void, max_pool, Stream stream, const PoolShape& shape, ConstView x, View y, View index);
+/// dx = for every input the sum of the dy whose index it is, in the order of the outputs.
+TERN_KERNEL(void, max_pool_backward, Stream stream, const PoolShape& shape, ConstView dy, ConstView index, View dx);
+
+/// y = the sum of each window divided by its divisor; sums are fp32 (fp64 of fp64). No dilation.
+TERN_KERNEL(void, mean_pool, Stream stream, const PoolShape& shape, PoolDivisor divisor, ConstView x, View y);
+TERN_KERNEL(void, mean_pool_backward, Stream stream, const PoolShape& shape, PoolDivisor divisor, ConstView dy,
+            View dx);
+
+}  // namespace tern::kernels

@@ -1,0 +1,106 @@
+#pragma once
+// Convolutions as modules, with PyTorch's names and layout of weights. core/ops/convolution.h defines the functions.
+
+#include <optional>
+
+#include "tern/core/ops/convolution.h"
+#include "tern/core/ops/rearrange.h"
+#include "tern/nn/module.h"
+
+namespace tern::nn {
+
+struct ConvOptions {
+  SpatialSizes stride = 1, padding = 0, dilation = 1;
+  int64_t groups = 1;
+  bool same = false;                          // PyTorch's padding="same"; `padding` is then ignored
+  PadMode padding_mode = PadMode::kConstant;  // what stands in the padding; kConstant: zeros
+  bool bias = true;
+  Initializer weight_init = {};  // torch.nn's, uniform within 1 / sqrt(in / groups * kernel size), unless given
+  Initializer bias_init = {};    // the same unless given
+};
+
+/// What Conv1d, Conv2d and Conv3d share. weight: [out, in / groups, kernel...], bias: [out].
+class ConvolutionLayer : public Module {
+ public:
+  /// x: [batch, in, spatial...] or [in, spatial...].
+  Tensor forward(const Tensor& x) const;
+  const Parameter& weight() const { return weight_; }
+  /// Undefined without.
+  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
+
+ protected:
+  ConvolutionLayer(const Scope& s, int dims, int64_t in, int64_t out, const SpatialSizes& kernel,
+                   const ConvOptions& options);
+
+ private:
+  int dims_;
+  ConvOptions options_;
+  Parameter weight_;
+  std::optional<Parameter> bias_;
+};
+
+/// torch.nn.Conv1d: nn::Conv1d(scope, in, out, 3, {.padding = 1}).
+class Conv1d final : public ConvolutionLayer {
+ public:
+  Conv1d(const Scope& s, int64_t in, int64_t out, const SpatialSizes& kernel, const ConvOptions& options = {})
+      : ConvolutionLayer(s, 1, in, out, kernel, options) {}
+};
+class Conv2d final : public ConvolutionLayer {
+ public:
+  Conv2d(const Scope& s, int64_t in, int64_t out, const SpatialSizes& kernel, const ConvOptions& options = {})
+      : ConvolutionLayer(s, 2, in, out, kernel, options) {}
+};
+class Conv3d final : public ConvolutionLayer {
+ public:
+  Conv3d(const Scope& s, int64_t in, int64_t out, const SpatialSizes& kernel, const ConvOptions& options = {})
+      : ConvolutionLayer(s, 3, in, out, kernel, options) {}
+};
+
+struct ConvTransposeOptions {
+  SpatialSizes stride = 1, padding = 0, output_padding = 0, dilation = 1;
+  int64_t groups = 1;
+  bool bias = true;
+  Initializer weight_init = {};  // torch.nn's, uniform within 1 / sqrt(out / groups * kernel size), unless given
+  Initializer bias_init = {};    // the same unless given
+};
+
+/// What ConvTranspose1d, 2d and 3d share. weight: [in, out / groups, kernel...], bias: [out].
+class TransposedConvolutionLayer : public Module {
+ public:
+  /// x: [batch, in, spatial...] or [in, spatial...].
+  Tensor forward(const Tensor& x) const;
+  const Parameter& weight() const { return weight_; }
+  /// Undefined without.
+  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
+
+ protected:
+  TransposedConvolutionLayer(const Scope& s, int dims, int64_t in, int64_t out, const SpatialSizes& kernel,
+                             const ConvTransposeOptions& options);
+
+ private:
+  int dims_;
+  ConvTransposeOptions options_;
+  Parameter weight_;
+  std::optional<Parameter> bias_;
+};
+
+class ConvTranspose1d final : public TransposedConvolutionLayer {
+ public:
+  ConvTranspose1d(const Scope& s, int64_t in, int64_t out, const SpatialSizes& kernel,
+                  const ConvTransposeOptions& options = {})
+      : TransposedConvolutionLayer(s, 1, in, out, kernel, options) {}
+};
+class ConvTranspose2d final : public TransposedConvolutionLayer {
+ public:
+  ConvTranspose2d(const Scope& s, int64_t in, int64_t out, const SpatialSizes& kernel,
+                  const ConvTransposeOptions& options = {})
+      : TransposedConvolutionLayer(s, 2, in, out, kernel, options) {}
+};
+class ConvTranspose3d final : public TransposedConvolutionLayer {
+ public:
+  ConvTranspose3d(const Scope& s, int64_t in, int64_t out, const SpatialSizes& kernel,
+                  const ConvTransposeOptions& options = {})
+      : TransposedConvolutionLayer(s, 3, in, out, kernel, options) {}
+};
+
+}  // namespace tern::nn

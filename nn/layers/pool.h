@@ -1,0 +1,76 @@
+#pragma once
+// Pooling as modules, with PyTorch's names: nn::MaxPool2d(scope, 2), nn::AvgPool2d(scope, 3, {.stride = 2}),
+// nn::AdaptiveAvgPool2d(scope, 1). core/ops/pool.h defines the functions.
+
+#include "tern/core/ops/pool.h"
+#include "tern/nn/module.h"
+
+namespace tern::nn {
+
+/// The module whose forward is kFunction(x, sizes, options).
+template <class Options, Tensor (*kFunction)(const Tensor&, const SpatialSizes&, const Options&)>
+class PoolModule : public Module {
+ public:
+  explicit PoolModule(const Scope& s, const SpatialSizes& kernel, const Options& options = {})
+      : Module(s), kernel_(kernel), options_(options) {}
+  Tensor forward(const Tensor& x) const {
+    return hooked(x, [&](const Tensor& input) { return kFunction(input, kernel_, options_); });
+  }
+
+ private:
+  SpatialSizes kernel_;
+  Options options_;
+};
+
+struct MaxPool1d final : PoolModule<MaxPoolOptions, tern::max_pool1d> {
+  using PoolModule::PoolModule;
+};
+struct MaxPool2d final : PoolModule<MaxPoolOptions, tern::max_pool2d> {
+  using PoolModule::PoolModule;
+};
+struct MaxPool3d final : PoolModule<MaxPoolOptions, tern::max_pool3d> {
+  using PoolModule::PoolModule;
+};
+struct AvgPool1d final : PoolModule<AvgPoolOptions, tern::avg_pool1d> {
+  using PoolModule::PoolModule;
+};
+struct AvgPool2d final : PoolModule<AvgPoolOptions, tern::avg_pool2d> {
+  using PoolModule::PoolModule;
+};
+struct AvgPool3d final : PoolModule<AvgPoolOptions, tern::avg_pool3d> {
+  using PoolModule::PoolModule;
+};
+
+/// The module whose forward is kFunction(x, size).
+template <Tensor (*kFunction)(const Tensor&, const SpatialSizes&)>
+class AdaptivePoolModule : public Module {
+ public:
+  explicit AdaptivePoolModule(const Scope& s, const SpatialSizes& size) : Module(s), size_(size) {}
+  Tensor forward(const Tensor& x) const {
+    return hooked(x, [&](const Tensor& input) { return kFunction(input, size_); });
+  }
+
+ private:
+  SpatialSizes size_;
+};
+
+struct AdaptiveAvgPool1d final : AdaptivePoolModule<tern::adaptive_avg_pool1d> {
+  using AdaptivePoolModule::AdaptivePoolModule;
+};
+struct AdaptiveAvgPool2d final : AdaptivePoolModule<tern::adaptive_avg_pool2d> {
+  using AdaptivePoolModule::AdaptivePoolModule;
+};
+struct AdaptiveAvgPool3d final : AdaptivePoolModule<tern::adaptive_avg_pool3d> {
+  using AdaptivePoolModule::AdaptivePoolModule;
+};
+struct AdaptiveMaxPool1d final : AdaptivePoolModule<tern::adaptive_max_pool1d> {
+  using AdaptivePoolModule::AdaptivePoolModule;
+};
+struct AdaptiveMaxPool2d final : AdaptivePoolModule<tern::adaptive_max_pool2d> {
+  using AdaptivePoolModule::AdaptivePoolModule;
+};
+struct AdaptiveMaxPool3d final : AdaptivePoolModule<tern::adaptive_max_pool3d> {
+  using AdaptivePoolModule::AdaptivePoolModule;
+};
+
+}  // namespace tern::nn
