@@ -229,6 +229,19 @@ inline void layer_calls(const AddCall& op) {
     return dropout_residual_layer_norm(in.like({5, 17}), in.like({5, 17}), in.like({17}), in.like({17}), 1e-5,
                                        dropout_options(in));
   });
+  op("conv2d", [](Inputs& in) {
+    const ConvolutionOptions options{.stride = {1 + in.below(2), 1}, .padding = in.below(3), .dilation = {1, 2}};
+    return conv2d(in.like({2, 4, 3, 5}), in.like({4, 4, 2, 2}), in.like_or_none({4}), options);
+  });
+  op("depthwise conv1d", [](Inputs& in) {
+    return conv1d(in.like({2, 4, 6}), in.like({4, 1, 3}), in.like_or_none({4}), {.groups = 4, .same = in.one_in(2)});
+  });
+  op("conv_transpose2d", [](Inputs& in) {
+    return conv_transpose2d(in.like({2, 4, 3, 2}), in.like({4, 3, 2, 2}), in.like_or_none({3}), {.stride = 2});
+  });
+  op("max_pool2d", [](Inputs& in) { return max_pool2d(in.any(), 1 + in.below(3), {.padding = in.below(2)}); });
+  op("avg_pool1d", [](Inputs& in) { return avg_pool1d(in.any(), 1 + in.below(3), {.ceil_mode = in.one_in(2)}); });
+  op("adaptive_avg_pool2d", [](Inputs& in) { return adaptive_avg_pool2d(in.any(), {in.below(4), in.below(3) - 1}); });
   op("rotary", [](Inputs& in) {
     const RotaryOptions options{.rotary_dim = 2 * in.below(3), .interleaved = in.one_in(2)};
     return rotary(in.like({4, 3, 6}), in.like({4}, int64), options);

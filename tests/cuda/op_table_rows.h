@@ -485,11 +485,4 @@ inline void view_rows(OpRows& t) {
       "x[...]");
 }
 
-inline std::vector<OpRow> op_rows() {
-  OpRows table;
-  for (const auto add : {pointwise_rows, reduction_rows, order_rows, index_rows, product_rows, loss_rows, view_rows})
-    add(table);
-  return table.rows();
-}
-
 }  // namespace tern::test

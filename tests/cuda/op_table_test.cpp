@@ -1,25 +1,34 @@
-// docs/ops.md, the table of all ops: made by calling each of them (op_table_rows.h) with every dtype on both devices,
-// and compared with the committed file. TERN_WRITE_OPS=1 writes the file. An op of the headers without a row is a
-// failure.
+// docs/ops.md, the table of all ops: made by calling each of them (op_table_rows.h, op_table_images.h) with every dtype
+// on both devices, and compared with the committed file. TERN_WRITE_OPS=1 writes the file. An op of the headers without
+// a row is a failure.
 
 #include <fstream>
 #include <regex>
 #include <set>
 #include <sstream>
 
+#include "tern/tests/cuda/op_table_images.h"
 #include "tern/tests/cuda/op_table_rows.h"
 #include "tern/tests/places.h"
 
 namespace tern::test {
 namespace {
 
-const std::vector<std::string> kHeaders = {"tensor.h",        "ops/pointwise.h",   "ops/reduce.h",  "ops/statistics.h",
-                                           "ops/softmax.h",   "ops/vector_norm.h", "ops/sort.h",    "ops/indexing.h",
-                                           "ops/rearrange.h", "ops/matmul.h",      "ops/linear.h",  "ops/norm.h",
-                                           "ops/attention.h", "ops/rotary.h",      "ops/dropout.h", "ops/random.h",
-                                           "ops/loss.h",      "ops/bitwise.h",     "ops/special.h"};
+const std::vector<std::string> kHeaders = {
+    "tensor.h",        "ops/pointwise.h",   "ops/reduce.h",    "ops/statistics.h", "ops/softmax.h", "ops/vector_norm.h",
+    "ops/sort.h",      "ops/indexing.h",    "ops/rearrange.h", "ops/matmul.h",     "ops/linear.h",  "ops/norm.h",
+    "ops/attention.h", "ops/rotary.h",      "ops/dropout.h",   "ops/random.h",     "ops/loss.h",    "ops/bitwise.h",
+    "ops/special.h",   "ops/convolution.h", "ops/pool.h"};
 /// Members of Tensor that are no ops, what takes no tensor, and what is internal.
 const std::set<std::string> kNoOps = {"grad", "detach", "sequence_positions", "dropout_of", "integer_beside"};
+
+std::vector<OpRow> op_rows() {
+  OpRows table;
+  for (const auto add :
+       {pointwise_rows, reduction_rows, order_rows, index_rows, product_rows, image_rows, loss_rows, view_rows})
+    add(table);
+  return table.rows();
+}
 
 std::string text_of(const std::string& path) {
   std::ostringstream text;
