@@ -1,5 +1,5 @@
 // Convolutions: derivatives, order in memory, and what is refused. The numbers are compared with PyTorch's in
-// more_functions_golden_test.cpp, the kernels with plain sums in tests/kernels.
+// convolutions_golden_test.cpp, the kernels with plain sums in tests/kernels.
 
 #include "tern/core/ops/convolution.h"
 

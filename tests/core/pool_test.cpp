@@ -1,4 +1,4 @@
-// Pooling: derivatives and what is refused. The numbers are compared with PyTorch's in more_functions_golden_test.cpp,
+// Pooling: derivatives and what is refused. The numbers are compared with PyTorch's in convolutions_golden_test.cpp,
 // the kernels with plain loops in tests/kernels.
 
 #include "tern/core/ops/pool.h"
