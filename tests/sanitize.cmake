@@ -3,6 +3,7 @@
 # in emulator/CMakeLists.txt. `./tern test --sanitize --full` runs all tests with both.
 set(TERN_SANITIZE_TESTS
     kernels_attention_test
+    kernels_convolution_test
     kernels_copy_test
     kernels_cross_entropy_test
     kernels_ctc_test
@@ -20,6 +21,7 @@ set(TERN_SANITIZE_TESTS
     kernels_parallel_errors_test
     kernels_parallel_test
     kernels_pointwise_test
+    kernels_pool_test
     kernels_reduce_test
     kernels_rotary_test
     kernels_scan_test
