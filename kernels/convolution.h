@@ -2,9 +2,9 @@
 // Convolutions of channels-last images: [batch, depth, height, width, channels]. One- and two-dimensional ones have a
 // depth (and height) of 1. A transposed convolution is convolution_backward_input, and its gradients are the other two.
 //
-// On the CPU: oneDNN for fp32, and for bf16 where the CPU multiplies it; one loop for depthwise convolutions; else, and
-// on CUDA, the inputs of each output as a row of a matrix (images_to_columns), and a product with the weight
-// (Chellapilla et al., "High Performance Convolutional Neural Networks for Document Processing", 2006).
+// On the CPU: oneDNN for fp32, and for bf16 where the CPU multiplies it. Otherwise, and on CUDA, the inputs of each
+// output are a row of a matrix (images_to_columns), which is multiplied with the weight (Chellapilla et al., "High
+// Performance Convolutional Neural Networks for Document Processing", 2006).
 
 #include <array>
 #include <compare>

@@ -30,22 +30,31 @@ struct ConvolutionKey {
 using Dims = dnnl::memory::dims;
 using Desc = dnnl::memory::desc;
 
-Dims dims_of(const std::array<int64_t, 3>& sizes) { return Dims(sizes.begin(), sizes.end()); }
+/// 2 where the depth is 1 everywhere: oneDNN has more code for images than for volumes.
+int spatial_dims(const ConvolutionShape& s) {
+  return s.in[0] == 1 && s.out[0] == 1 && s.kernel[0] == 1 && s.padding[0] == 0 ? 2 : 3;
+}
 
-/// [batch, channels, depth, height, width] with the channels last in memory.
-Desc images(int64_t batch, int64_t channels, const std::array<int64_t, 3>& size, DType dtype) {
-  return Desc({batch, channels, size[0], size[1], size[2]}, onednn_type(dtype), dnnl::memory::format_tag::ndhwc);
+/// `front` and the last `dims` sizes.
+Dims dims_of(const Dims& front, const std::array<int64_t, 3>& sizes, int dims) {
+  Dims result = front;
+  result.insert(result.end(), sizes.end() - dims, sizes.end());
+  return result;
+}
+
+/// [batch, channels, spatial...] with the channels last in memory.
+Desc images(int64_t batch, int64_t channels, const std::array<int64_t, 3>& size, int dims, DType dtype) {
+  using Tag = dnnl::memory::format_tag;
+  return Desc(dims_of({batch, channels}, size, dims), onednn_type(dtype), dims == 2 ? Tag::nhwc : Tag::ndhwc);
 }
 
 /// The weight as kernels/convolution.h has it, or in any layout.
-Desc weights(const ConvolutionShape& s, DType dtype, bool any) {
+Desc weights(const ConvolutionShape& s, int dims, DType dtype, bool any) {
   using Tag = dnnl::memory::format_tag;
-  const Dims kernel = dims_of(s.kernel);
-  if (s.groups == 1)
-    return Desc({s.out_channels, s.in_channels, kernel[0], kernel[1], kernel[2]}, onednn_type(dtype),
-                any ? Tag::any : Tag::oidhw);
-  return Desc({s.groups, s.group_out(), s.group_in(), kernel[0], kernel[1], kernel[2]}, onednn_type(dtype),
-              any ? Tag::any : Tag::goidhw);
+  const bool grouped = s.groups > 1;
+  const Dims front = grouped ? Dims{s.groups, s.group_out(), s.group_in()} : Dims{s.out_channels, s.in_channels};
+  const Tag plain = grouped ? (dims == 2 ? Tag::goihw : Tag::goidhw) : dims == 2 ? Tag::oihw : Tag::oidhw;
+  return Desc(dims_of(front, s.kernel, dims), onednn_type(dtype), any ? Tag::any : plain);
 }
 
 [[noreturn]] void fail_convolution(const ConvolutionKey& key, const char* why) {
@@ -97,17 +106,20 @@ void ConvolutionPrimitive::choose(const typename Primitive::primitive_desc& chos
 ConvolutionPrimitive::ConvolutionPrimitive(const ConvolutionKey& key) try : key_(key) {
   const ConvolutionShape& s = key.shape;
   const bool gradient = key.pass == Pass::kBackwardWeight;
-  x_ = images(s.batch, s.in_channels, s.in, key.dtype);
-  y_ = images(s.batch, s.out_channels, s.out, key.dtype);
-  plain_weight_ = weights(s, gradient ? DType::kFloat32 : key.dtype, false);
-  const Desc any = weights(s, gradient ? DType::kFloat32 : key.dtype, true), low = weights(s, key.dtype, true);
+  const int dims = spatial_dims(s);
+  x_ = images(s.batch, s.in_channels, s.in, dims, key.dtype);
+  y_ = images(s.batch, s.out_channels, s.out, dims, key.dtype);
+  plain_weight_ = weights(s, dims, gradient ? DType::kFloat32 : key.dtype, false);
+  const Desc any = weights(s, dims, gradient ? DType::kFloat32 : key.dtype, true);
+  const Desc low = weights(s, dims, key.dtype, true);
   if (key.bias) bias_ = Desc({s.out_channels}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::x);
-  Dims dilation(3), high(3);
+  std::array<int64_t, 3> between{}, behind{};
   for (size_t d = 0; d < 3; ++d) {
-    dilation[d] = s.dilation[d] - 1;
-    high[d] = (s.out[d] - 1) * s.stride[d] + (s.kernel[d] - 1) * s.dilation[d] + 1 - s.in[d] - s.padding[d];
+    between[d] = s.dilation[d] - 1;
+    behind[d] = (s.out[d] - 1) * s.stride[d] + (s.kernel[d] - 1) * s.dilation[d] + 1 - s.in[d] - s.padding[d];
   }
-  const Dims stride = dims_of(s.stride), padding = dims_of(s.padding);
+  const Dims dilation = dims_of({}, between, dims), high = dims_of({}, behind, dims);
+  const Dims stride = dims_of({}, s.stride, dims), padding = dims_of({}, s.padding, dims);
   constexpr auto kDirect = dnnl::algorithm::convolution_direct;
   dnnl::primitive_attr attributes;
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
