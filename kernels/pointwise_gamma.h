@@ -21,6 +21,7 @@ struct Erfc {
 
 struct Lgamma {
   static constexpr const char* name = "lgamma";
+  static constexpr bool kInDouble = true;
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F x) const {
@@ -35,6 +36,7 @@ struct Lgamma {
 /// The n-th derivative of digamma, which is that of order 0.
 struct Polygamma {
   static constexpr const char* name = "polygamma";
+  static constexpr bool kInDouble = true;
   static constexpr Saves saves = Saves::kInputs;
   int order = 0;
   template <class F>

@@ -79,6 +79,7 @@ TERN_HD inline double binomial(double count, double p, double u) {
 /// A Poisson-distributed count of this rate; u is uniform in (0, 1).
 struct Poisson {
   static constexpr const char* name = "poisson";
+  static constexpr bool kInDouble = true;
   static constexpr Saves saves = Saves::kNone;
   template <class F>
   TERN_HD F forward(F rate, F u) const {
@@ -89,6 +90,7 @@ struct Poisson {
 /// The number of successes among floor(count) trials of probability p; u is uniform in (0, 1).
 struct Binomial {
   static constexpr const char* name = "binomial";
+  static constexpr bool kInDouble = true;
   static constexpr Saves saves = Saves::kNone;
   template <class F>
   TERN_HD F forward(F count, F p, F u) const {

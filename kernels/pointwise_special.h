@@ -8,6 +8,7 @@ namespace tern::kernels {
 
 struct I0 {
   static constexpr const char* name = "i0";
+  static constexpr bool kInDouble = true;
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F x) const {
@@ -21,6 +22,7 @@ struct I0 {
 
 struct I0e {
   static constexpr const char* name = "i0e";
+  static constexpr bool kInDouble = true;
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F x) const {
@@ -34,6 +36,7 @@ struct I0e {
 
 struct I1 {
   static constexpr const char* name = "i1";
+  static constexpr bool kInDouble = true;
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F x) const {
@@ -47,6 +50,7 @@ struct I1 {
 
 struct I1e {
   static constexpr const char* name = "i1e";
+  static constexpr bool kInDouble = true;
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F x) const {
@@ -60,6 +64,7 @@ struct I1e {
 
 struct Erfcx {
   static constexpr const char* name = "erfcx";
+  static constexpr bool kInDouble = true;
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F x) const {
@@ -73,6 +78,7 @@ struct Erfcx {
 
 struct LogNdtr {
   static constexpr const char* name = "log_ndtr";
+  static constexpr bool kInDouble = true;
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F x) const {
@@ -87,6 +93,7 @@ struct LogNdtr {
 /// The derivative by a has no closed form.
 struct Igamma {
   static constexpr const char* name = "igamma";
+  static constexpr bool kInDouble = true;
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F a, F x) const {
@@ -100,6 +107,7 @@ struct Igamma {
 
 struct Igammac {
   static constexpr const char* name = "igammac";
+  static constexpr bool kInDouble = true;
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F a, F x) const {

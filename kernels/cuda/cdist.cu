@@ -122,9 +122,16 @@ __global__ void __launch_bounds__(kRowThreads)
   if (i < count) pairs.write(order, i, to_compute(load_one(y + i)), F(0));
 }
 
+/// Minimum number of blocks per multiprocessor; 0: ptxas chooses two, and would spill a few registers of these.
+template <class T, class Order>
+constexpr int gradient_blocks() {
+  const bool one = std::is_same_v<Order, distance::Chebyshev> || std::is_same_v<T, double>;
+  return one ? 1 : 0;
+}
+
 /// The gradient of x, whose rows are the rows of the matrix of pairs, or its columns.
 template <class T, class Order>
-__global__ void __launch_bounds__(kThreadsOfBlock)
+__global__ void __launch_bounds__(kThreadsOfBlock, gradient_blocks<T, Order>())
     cdist_gradient_kernel(TERN_GRID_CONSTANT(Matrices<T>) of, TERN_GRID_CONSTANT(Order) order, Pairs<T> pairs,
                           bool is_row_of_pairs, T* dx) {
   using F = ComputeType<T>;

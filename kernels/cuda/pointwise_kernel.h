@@ -19,14 +19,16 @@
 namespace tern::kernels::cuda {
 namespace elementwise {
 
-/// Floats that are computed in double, with series of many terms.
+/// Whether the op computes floats in double, with series of many terms (`kInDouble` of its struct).
 template <class Op>
-inline constexpr bool kIsGamma = std::is_same_v<Op, Lgamma> || std::is_same_v<Op, Polygamma>;
+inline constexpr bool kComputesInDouble = requires {
+  requires Op::kInDouble;
+};
 
 template <class Op, class F>
 struct ForwardBody {
   static constexpr int kInputs = arity_of<Op>();
-  static constexpr bool kInDouble = kIsGamma<Op>;
+  static constexpr bool kInDouble = kComputesInDouble<Op>;
   static constexpr bool reads(int) { return true; }
   Op op;
   __device__ F operator()(const F* in) const {
@@ -44,7 +46,7 @@ struct ForwardBody {
 template <class Op, int kInput, class F>
 struct BackwardBody {
   static constexpr int kInputs = 1 + saved_count<Op>();
-  static constexpr bool kInDouble = kIsGamma<Op>;
+  static constexpr bool kInDouble = kComputesInDouble<Op>;
   static constexpr bool reads(int k) { return k == 0 || (needed_saves<Op>(kInput) >> (k - 1) & 1) != 0; }
   Op op;
   __device__ F operator()(const F* in) const { return evaluate(in, std::make_index_sequence<saved_count<Op>()>()); }
@@ -60,7 +62,7 @@ template <class Op, int kInput, int kSaved, class F>
 struct SecondBody {
   static constexpr int kInputs = 2 + saved_count<Op>();
   static constexpr bool kOneByOne = true;
-  static constexpr bool kInDouble = kIsGamma<Op>;
+  static constexpr bool kInDouble = kComputesInDouble<Op>;
   static constexpr bool kManyRegisters = std::is_same_v<Op, Silu> || std::is_same_v<Op, Sin> || std::is_same_v<Op, Cos>;
   static constexpr bool reads(int k) { return k <= 1 || (needed_saves<Op>(kInput) >> (k - 2) & 1) != 0; }
   Op op;

@@ -123,8 +123,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// With one block per multiprocessor as the minimum, since ptxas would otherwise spill registers for eight channels.
 template <class T, int kWidth>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, 1)
     mean_pool_backward_kernel(TERN_GRID_CONSTANT(PoolShape) s, PoolDivisor divisor, const T* dy, T* dx, int64_t items) {
   using F = ComputeType<T>;
   const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
