@@ -157,7 +157,7 @@ TEST_P(StandinCudnn, EveryCallMayFail) {
   for (const auto& [name, n] : std::vector<std::pair<const char*, int>>{{"cudnnBackendCreateDescriptor", 1},
                                                                         {"cudnnBackendCreateDescriptor", 40},
                                                                         {"cudnnBackendSetAttribute", 7},
-                                                                        {"cudnnBackendSetAttribute", 200},
+                                                                        {"cudnnBackendSetAttribute", 100},
                                                                         {"cudnnBackendFinalize", 3},
                                                                         {"cudnnBackendGetAttribute", 1},
                                                                         {"cudnnBackendGetAttribute", 3},
