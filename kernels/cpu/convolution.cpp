@@ -81,7 +81,7 @@ void columns_to_images(Stream, const ConvolutionShape& s, ConstView columns, Vie
   dispatch_float(dx.dtype, [&]<class T>() {
     using F = ComputeType<T>;
     parallel_for(dx.shape[0] * pixels, std::max<int64_t>(1, kPixelElements / row), [&](int64_t begin, int64_t end) {
-      F sums[kTile], buffer[kTile];
+      alignas(64) F sums[kTile], buffer[kTile];
       for (int64_t p = begin; p < end; ++p) {
         const int64_t pixel = p % pixels, w = pixel % s.in[2], h = pixel / s.in[2] % s.in[1],
                       d = pixel / (s.in[2] * s.in[1]);

@@ -52,8 +52,8 @@ void max_of_pixel(const PoolShape& s, const Place& out, const T* image, T* y, in
                                 pool_window(s, 2, out.at[2])};
   for (int64_t c = 0; c < s.channels; c += kChannels) {
     const int64_t n = std::min(kChannels, s.channels - c);
-    F best[kChannels], buffer[kChannels];
-    int64_t place[kChannels];
+    alignas(64) F best[kChannels], buffer[kChannels];
+    alignas(64) int64_t place[kChannels];
     bool first = true;
     for_window(windows, s.in, [&](int64_t pixel) {
       const F* values = widen(image + pixel * s.channels + c, buffer, n);
@@ -97,7 +97,7 @@ void max_pool_backward(Stream, const PoolShape& s, ConstView dy, ConstView index
                                     pool_outputs(s, 2, in.at[2])};
       for (int64_t c = 0; c < s.channels; c += kChannels) {
         const int64_t count = std::min(kChannels, s.channels - c);
-        F sums[kChannels] = {}, buffer[kChannels];
+        alignas(64) F sums[kChannels] = {}, buffer[kChannels];
         for_window(outputs, s.out, [&](int64_t out) {
           const int64_t at = (n * s.out_pixels() + out) * s.channels + c;
           const F* gradient = widen(dy.as<T>() + at, buffer, count);
@@ -122,7 +122,7 @@ void mean_pool(Stream, const PoolShape& s, PoolDivisor divisor, ConstView x, Vie
       const T* image = x.as<T>() + n * s.in_pixels() * s.channels;
       for (int64_t c = 0; c < s.channels; c += kChannels) {
         const int64_t count = std::min(kChannels, s.channels - c);
-        F sums[kChannels] = {}, buffer[kChannels];
+        alignas(64) F sums[kChannels] = {}, buffer[kChannels];
         for_window(windows, s.in,
                    [&](int64_t in) { add_to(sums, widen(image + in * s.channels + c, buffer, count), count); });
         for (int64_t i = 0; i < count; ++i) sums[i] /= size;
@@ -143,7 +143,7 @@ void mean_pool_backward(Stream, const PoolShape& s, PoolDivisor divisor, ConstVi
       const T* gradients = dy.as<T>() + n * s.out_pixels() * s.channels;
       for (int64_t c = 0; c < s.channels; c += kChannels) {
         const int64_t count = std::min(kChannels, s.channels - c);
-        F sums[kChannels] = {}, buffer[kChannels];
+        alignas(64) F sums[kChannels] = {}, buffer[kChannels];
         for_window(outputs, s.out, [&](int64_t pixel_out) {
           const Place out(pixel_out, s.out);
           if (!holds(s, out, in)) return;
