@@ -39,7 +39,8 @@ std::string text_of(const std::string& path) {
 /// The ops that a header declares, in its order: functions, and in tensor.h members.
 std::vector<std::string> declared_in(const std::string& header) {
   const std::string start = header == "tensor.h" ? "\n  " : "\n", text = text_of("core/" + header);
-  const std::string types = "Tensor|SortResult|UniqueResult|SumAndNorm|Extremes|VarMean|StdMean|Histogram|MaxPoolResult";
+  const std::string types =
+      "Tensor|SortResult|UniqueResult|SumAndNorm|Extremes|VarMean|StdMean|Histogram|MaxPoolResult";
   const std::regex pattern(start + "(?:" + types + R"(|std::vector<Tensor>) (\w+)\()");
   std::vector<std::string> names;
   for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) {
