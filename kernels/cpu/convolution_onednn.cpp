@@ -139,31 +139,26 @@ ConvolutionPrimitive::ConvolutionPrimitive(const ConvolutionKey& key) try : key_
 #endif
   };
   const auto hint = forward(low);
+  const auto backward = [&]<class Backward>() {
+#if DNNL_VERSION_MAJOR >= 3
+    return typename Backward::primitive_desc(engine, kDirect, x_, any, y_, stride, dilation, padding, high, hint,
+                                             attributes);
+#else
+    const typename Backward::desc described(kDirect, x_, any, y_, stride, dilation, padding, high);
+    return typename Backward::primitive_desc(described, attributes, engine, hint);
+#endif
+  };
   if (key.pass == Pass::kForward) {
     weight_ = hint.weights_desc();
     choose<dnnl::convolution_forward>(hint);
   } else if (key.pass == Pass::kBackwardInput) {
-    using Backward = dnnl::convolution_backward_data;
-#if DNNL_VERSION_MAJOR >= 3
-    const Backward::primitive_desc chosen(engine, kDirect, x_, any, y_, stride, dilation, padding, high, hint,
-                                          attributes);
-#else
-    const Backward::primitive_desc chosen(Backward::desc(kDirect, x_, any, y_, stride, dilation, padding, high),
-                                          attributes, engine, hint);
-#endif
+    const auto chosen = backward.template operator()<dnnl::convolution_backward_data>();
     weight_ = chosen.weights_desc();
-    choose<Backward>(chosen);
+    choose<dnnl::convolution_backward_data>(chosen);
   } else {
-    using Backward = dnnl::convolution_backward_weights;
-#if DNNL_VERSION_MAJOR >= 3
-    const Backward::primitive_desc chosen(engine, kDirect, x_, any, y_, stride, dilation, padding, high, hint,
-                                          attributes);
-#else
-    const Backward::primitive_desc chosen(Backward::desc(kDirect, x_, any, y_, stride, dilation, padding, high),
-                                          attributes, engine, hint);
-#endif
+    const auto chosen = backward.template operator()<dnnl::convolution_backward_weights>();
     weight_ = chosen.diff_weights_desc();
-    choose<Backward>(chosen);
+    choose<dnnl::convolution_backward_weights>(chosen);
   }
   reorder_ = dnnl::reorder(gradient ? dnnl::reorder::primitive_desc(engine, weight_, engine, plain_weight_)
                                     : dnnl::reorder::primitive_desc(engine, plain_weight_, engine, weight_));

@@ -154,7 +154,7 @@ class RowScan {
   /// Index of the i-th element of a row in the order of the scan.
   int64_t place(int64_t row, int64_t i) const { return row * cols_ + (reverse_ ? cols_ - 1 - i : i); }
 
-  /// True when the operation has a loop of its own over a row.
+  /// True when the operation has a separate loop for a row.
   static constexpr bool kHasRuns = requires(const Op& op, State& state) {
     op.template scan_run<true>(state, int64_t(), int64_t(), int64_t());
   };
