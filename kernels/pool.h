@@ -50,6 +50,43 @@ TERN_HD inline PoolWindow pool_outputs(const PoolShape& s, int d, int64_t i) {
   return {begin, end < s.out[d] ? end : s.out[d], 1};
 }
 
+/// The windows of the three dimensions.
+struct PoolWindows {
+  PoolWindow of[3];
+  /// body(pixel) for each pixel of an image of this size, in row-major order.
+  template <class Body>
+  TERN_HD void for_each(const std::array<int64_t, 3>& size, const Body& body) const {
+    for (int64_t z = of[0].begin; z < of[0].end; z += of[0].step)
+      for (int64_t y = of[1].begin; y < of[1].end; y += of[1].step)
+        for (int64_t x = of[2].begin; x < of[2].end; x += of[2].step) body((z * size[1] + y) * size[2] + x);
+  }
+};
+
+/// The place of a pixel in an image of this size.
+struct PoolPlace {
+  int64_t at[3];
+  TERN_HD PoolPlace(int64_t pixel, const std::array<int64_t, 3>& size)
+      : at{pixel / (size[1] * size[2]), pixel / size[2] % size[1], pixel % size[2]} {}
+  /// Of an output: what it reads.
+  TERN_HD PoolWindows inputs(const PoolShape& s) const {
+    return {{pool_window(s, 0, at[0]), pool_window(s, 1, at[1]), pool_window(s, 2, at[2])}};
+  }
+  /// Of an input: the outputs whose windows may hold it.
+  TERN_HD PoolWindows outputs(const PoolShape& s) const {
+    return {{pool_outputs(s, 0, at[0]), pool_outputs(s, 1, at[1]), pool_outputs(s, 2, at[2])}};
+  }
+  /// Whether the window of this output holds input `in`.
+  TERN_HD bool reads(const PoolShape& s, const PoolPlace& in) const {
+    bool inside = true;
+    for (int d = 0; d < 3; ++d) {
+      const PoolWindow window = pool_window(s, d, at[d]);
+      const int64_t steps = in.at[d] - window.begin;
+      inside = inside && steps >= 0 && in.at[d] < window.end && steps % window.step == 0;
+    }
+    return inside;
+  }
+};
+
 /// What a mean is divided by.
 struct PoolDivisor {
   bool counts_padding =

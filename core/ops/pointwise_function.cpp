@@ -218,8 +218,9 @@ Shape result_shape(const detail::PointwiseOp& op, detail::PointwiseInputs inputs
 
 /// In memory like the first input of the result's shape, if that has its channels last.
 Tensor empty_result(detail::PointwiseInputs inputs, const Shape& shape, const TensorOptions& options) {
+  if (shape.dims() < 3) return empty(shape, options);
   for (const Tensor* x : inputs)
-    if (x->shape() == shape) return detail::empty_ordered_like(*x, shape, options);
+    if (x->shape() == shape) return detail::empty_ordered_like(*x, options);
   return empty(shape, options);
 }
 
@@ -255,7 +256,7 @@ Tensor detail::pointwise_derivative(const detail::PointwiseOp& op, int input, co
   operands.add(dy);
   operands.add(saved);
   const detail::PointwiseInputs inputs = operands;
-  const Tensor dx = empty_ordered_like(dy, dy.shape(), dy.options());
+  const Tensor dx = empty_ordered_like(dy, dy.options());
   run_kernel(op, {PointwisePass::kBackward, input, 0}, inputs, compute_type(op, dy.dtype()), dx);
   if (const int count = static_cast<int>(inputs.size()); detail::should_record(inputs.data(), count)) {
     auto node = std::make_shared<PointwiseBackward>(op, input);

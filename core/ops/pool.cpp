@@ -56,10 +56,10 @@ struct MaxPool final : Function<MaxPool> {
   Grads backward(const Tensor& dy) override { return {MaxPoolBackward::apply(dy, Constant{index_.get()}, shape_)}; }
 };
 
-struct MeanPoolBackward;
-
-struct MeanPool final : Function<MeanPool> {
-  static constexpr const char* kName = "mean_pool";
+/// A mean is linear: its gradient is the transposed map, whose gradient is the mean.
+template <bool kTransposed>
+struct MeanPoolPass final : Function<MeanPoolPass<kTransposed>> {
+  static constexpr const char* kName = kTransposed ? "mean_pool_backward" : "mean_pool";
   static constexpr bool kTwiceDifferentiable = true;
   PoolShape shape_;
   kernels::PoolDivisor divisor_;
@@ -67,30 +67,16 @@ struct MeanPool final : Function<MeanPool> {
   Tensor forward(const Tensor& x, const PoolShape& shape, const kernels::PoolDivisor& divisor) {
     shape_ = shape;
     divisor_ = divisor;
-    const Tensor y = detail::empty_channels_last(pool_output(shape, x.dim() - 2), x.options());
-    kernels::mean_pool(current_stream(x.device()), shape, divisor, rows_of(x.channels_last()), rows_of(y));
+    const int dims = x.dim() - 2;
+    const Tensor y =
+        detail::empty_channels_last(kTransposed ? pool_input(shape, dims) : pool_output(shape, dims), x.options());
+    const auto& pass = kTransposed ? kernels::mean_pool_backward : kernels::mean_pool;  // of one signature
+    pass(current_stream(x.device()), shape, divisor, rows_of(x.channels_last()), rows_of(y));
     return y;
   }
-  Grads backward(const Tensor& dy) override;
+  Grads backward(const Tensor& dy) override { return {MeanPoolPass<!kTransposed>::apply(dy, shape_, divisor_)}; }
 };
-
-struct MeanPoolBackward final : Function<MeanPoolBackward> {
-  static constexpr const char* kName = "mean_pool_backward";
-  static constexpr bool kTwiceDifferentiable = true;
-  PoolShape shape_;
-  kernels::PoolDivisor divisor_;
-
-  Tensor forward(const Tensor& dy, const PoolShape& shape, const kernels::PoolDivisor& divisor) {
-    shape_ = shape;
-    divisor_ = divisor;
-    const Tensor dx = detail::empty_channels_last(pool_input(shape, dy.dim() - 2), dy.options());
-    kernels::mean_pool_backward(current_stream(dy.device()), shape, divisor, rows_of(dy.channels_last()), rows_of(dx));
-    return dx;
-  }
-  Grads backward(const Tensor& g) override { return {MeanPool::apply(g, shape_, divisor_)}; }
-};
-
-Grads MeanPool::backward(const Tensor& dy) { return {MeanPoolBackward::apply(dy, shape_, divisor_)}; }
+using MeanPool = MeanPoolPass<false>;
 
 /// x with a batch, and whether it had one.
 struct Images {

@@ -30,10 +30,10 @@ Tensor alias(const Tensor& tensor);
 
 /// [batch, channels, spatial...] with the channels last in memory (Tensor::channels_last).
 Tensor empty_channels_last(const Shape& shape, const TensorOptions& options);
-/// A result of an element-wise op: in memory like x, if that has the result's shape and its channels last.
-inline Tensor empty_ordered_like(const Tensor& x, const Shape& shape, const TensorOptions& options) {
-  const bool last = shape.dims() > 2 && !x.is_contiguous() && x.is_channels_last() && x.shape() == shape;
-  return last ? empty_channels_last(shape, options) : empty(shape, options);
+/// Of x's shape, and in memory like x if that has its channels last.
+inline Tensor empty_ordered_like(const Tensor& x, const TensorOptions& options) {
+  const bool last = x.dim() > 2 && !x.is_contiguous() && x.is_channels_last();
+  return last ? empty_channels_last(x.shape(), options) : empty(x.shape(), options);
 }
 
 }  // namespace tern::detail

@@ -266,6 +266,23 @@ const float* wide_bias(const ConstView& bias, float* memory) {
   });
 }
 
+/// Forward or the input's gradient; x and y as in ConvolutionPrimitive::run(). packed: memory of the weight, then
+/// of the slots.
+void run_pieces(const Pieces& pieces, const ConvolutionShape& shape, DType dtype, const void* x, const void* weight,
+                const float* bias, const void* y, char* packed) {
+  check_not_ending();
+  char* const packed_last = packed + pieces.full().weight_bytes();
+  pieces.full().reorder_weight(weight, packed);
+  if (pieces.other_layout()) pieces.other_layout()->reorder_weight(weight, packed_last);
+  char* const slots = packed + pieces.weight_bytes();
+  const int64_t size = size_of(dtype), in = shape.in_pixels() * shape.in_channels * size;
+  const int64_t out = shape.out_pixels() * shape.out_channels * size;
+  pieces.run([&](const ConvolutionPrimitive& piece, int64_t, int64_t image, int64_t slot) {
+    piece.run(static_cast<const char*>(x) + image * in, &piece == pieces.other_layout() ? packed_last : packed, bias,
+              static_cast<const char*>(y) + image * out, slots + slot * pieces.slot_bytes());
+  });
+}
+
 }  // namespace
 
 bool ConvolutionOnednn::suits(const ConvolutionShape& shape, DType dtype) {
@@ -284,21 +301,10 @@ int64_t ConvolutionOnednn::forward_bytes() const {
 }
 
 void ConvolutionOnednn::forward(ConstView x, ConstView weight, ConstView bias, View y, void* workspace) const {
-  check_not_ending();
-  const Pieces pieces(Pass::kForward, shape_, dtype_, static_cast<bool>(bias), images_of_piece(shape_));
   char* const memory = align_up(workspace);
   const float* const wide = wide_bias(bias, reinterpret_cast<float*>(memory));
-  char* const packed = memory + align_up(shape_.out_channels * 4);
-  char* const packed_last = packed + pieces.full().weight_bytes();
-  pieces.full().reorder_weight(weight.data, packed);
-  if (pieces.other_layout()) pieces.other_layout()->reorder_weight(weight.data, packed_last);
-  char* const slots = packed + pieces.weight_bytes();
-  const int64_t size = size_of(dtype_), in = shape_.in_pixels() * shape_.in_channels * size;
-  const int64_t out = shape_.out_pixels() * shape_.out_channels * size;
-  pieces.run([&](const ConvolutionPrimitive& piece, int64_t, int64_t image, int64_t slot) {
-    piece.run(static_cast<const char*>(x.data) + image * in, &piece == pieces.other_layout() ? packed_last : packed,
-              wide, static_cast<char*>(y.data) + image * out, slots + slot * pieces.slot_bytes());
-  });
+  const Pieces pieces(Pass::kForward, shape_, dtype_, static_cast<bool>(bias), images_of_piece(shape_));
+  run_pieces(pieces, shape_, dtype_, x.data, weight.data, wide, y.data, memory + align_up(shape_.out_channels * 4));
 }
 
 int64_t ConvolutionOnednn::backward_input_bytes() const {
@@ -307,19 +313,8 @@ int64_t ConvolutionOnednn::backward_input_bytes() const {
 }
 
 void ConvolutionOnednn::backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const {
-  check_not_ending();
   const Pieces pieces(Pass::kBackwardInput, shape_, dtype_, false, images_of_piece(shape_));
-  char* const packed = align_up(workspace);
-  char* const packed_last = packed + pieces.full().weight_bytes();
-  pieces.full().reorder_weight(weight.data, packed);
-  if (pieces.other_layout()) pieces.other_layout()->reorder_weight(weight.data, packed_last);
-  char* const slots = packed + pieces.weight_bytes();
-  const int64_t size = size_of(dtype_), in = shape_.in_pixels() * shape_.in_channels * size;
-  const int64_t out = shape_.out_pixels() * shape_.out_channels * size;
-  pieces.run([&](const ConvolutionPrimitive& piece, int64_t, int64_t image, int64_t slot) {
-    piece.run(static_cast<char*>(dx.data) + image * in, &piece == pieces.other_layout() ? packed_last : packed, nullptr,
-              static_cast<const char*>(dy.data) + image * out, slots + slot * pieces.slot_bytes());
-  });
+  run_pieces(pieces, shape_, dtype_, dx.data, weight.data, nullptr, dy.data, align_up(workspace));
 }
 
 int64_t ConvolutionOnednn::backward_weight_bytes() const {

@@ -3,13 +3,9 @@
 // each call into the layout that oneDNN wants. oneDNN computes a piece of the batch on one thread (onednn.h), and
 // pieces are divided among the threads. The size of a piece does not depend on their number.
 
-#include <memory>
-
 #include "tern/kernels/convolution.h"
 
 namespace tern::kernels::TERN_CPU {
-
-class ConvolutionPrimitive;
 
 class ConvolutionOnednn {
  public:

@@ -14,39 +14,6 @@ namespace {
 constexpr int kThreads = 256;
 constexpr int64_t kMaxBlocks = 1 << 20;  // a thread then takes several items
 
-struct Windows {
-  PoolWindow of[3];
-  /// body(pixel), in row-major order.
-  template <class Body>
-  __device__ void for_each(const std::array<int64_t, 3>& size, const Body& body) const {
-    for (int64_t z = of[0].begin; z < of[0].end; z += of[0].step)
-      for (int64_t y = of[1].begin; y < of[1].end; y += of[1].step)
-        for (int64_t x = of[2].begin; x < of[2].end; x += of[2].step) body((z * size[1] + y) * size[2] + x);
-  }
-};
-
-struct Place {
-  int64_t at[3];
-  __device__ Place(int64_t pixel, const std::array<int64_t, 3>& size)
-      : at{pixel / (size[1] * size[2]), pixel / size[2] % size[1], pixel % size[2]} {}
-  __device__ Windows inputs(const PoolShape& s) const {
-    return {{pool_window(s, 0, at[0]), pool_window(s, 1, at[1]), pool_window(s, 2, at[2])}};
-  }
-  __device__ Windows outputs(const PoolShape& s) const {
-    return {{pool_outputs(s, 0, at[0]), pool_outputs(s, 1, at[1]), pool_outputs(s, 2, at[2])}};
-  }
-};
-
-__device__ inline bool holds(const PoolShape& s, const Place& out, const Place& in) {
-  bool inside = true;
-  for (int d = 0; d < 3; ++d) {
-    const PoolWindow window = pool_window(s, d, out.at[d]);
-    const int64_t steps = in.at[d] - window.begin;
-    inside = inside && steps >= 0 && in.at[d] < window.end && steps % window.step == 0;
-  }
-  return inside;
-}
-
 /// Item i of a thread: image, pixel and first channel.
 struct Item {
   int64_t image, pixel, channel;
@@ -65,7 +32,7 @@ __global__ void __launch_bounds__(kThreads)
     Vector<F, kWidth> best{};
     Vector<int64_t, kWidth> place{};
     bool first = true;
-    Place(item.pixel, s.out).inputs(s).for_each(s.in, [&](int64_t pixel) {
+    PoolPlace(item.pixel, s.out).inputs(s).for_each(s.in, [&](int64_t pixel) {
       const Vector<F, kWidth> value = to_compute(load_vector<kWidth>(from + pixel * s.channels));
 #pragma unroll
       for (int k = 0; k < kWidth; ++k) {
@@ -91,7 +58,7 @@ __global__ void __launch_bounds__(kThreads)
     const Item item(i, s.in_pixels(), s.channels / kWidth, kWidth);
     const int64_t image = item.image * s.out_pixels() * s.channels + item.channel;
     Vector<F, kWidth> sums{};
-    Place(item.pixel, s.in).outputs(s).for_each(s.out, [&](int64_t out) {
+    PoolPlace(item.pixel, s.in).outputs(s).for_each(s.out, [&](int64_t out) {
       const Vector<F, kWidth> gradient = to_compute(load_vector<kWidth>(dy + image + out * s.channels));
 #pragma unroll
       for (int k = 0; k < kWidth; ++k)
@@ -109,7 +76,7 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < items; i += step) {
     const Item item(i, s.out_pixels(), s.channels / kWidth, kWidth);
     const T* from = x + item.image * s.in_pixels() * s.channels + item.channel;
-    const Place out(item.pixel, s.out);
+    const PoolPlace out(item.pixel, s.out);
     const F size = static_cast<F>(pool_divisor(s, divisor, out.at));
     Vector<F, kWidth> sums{};
     out.inputs(s).for_each(s.in, [&](int64_t pixel) {
@@ -132,11 +99,11 @@ __global__ void __launch_bounds__(kThreads, 1)
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < items; i += step) {
     const Item item(i, s.in_pixels(), s.channels / kWidth, kWidth);
     const T* from = dy + item.image * s.out_pixels() * s.channels + item.channel;
-    const Place in(item.pixel, s.in);
+    const PoolPlace in(item.pixel, s.in);
     Vector<F, kWidth> sums{};
     in.outputs(s).for_each(s.out, [&](int64_t pixel) {
-      const Place out(pixel, s.out);
-      if (!holds(s, out, in)) return;
+      const PoolPlace out(pixel, s.out);
+      if (!out.reads(s, in)) return;
       const F size = static_cast<F>(pool_divisor(s, divisor, out.at));
       const Vector<F, kWidth> gradient = to_compute(load_vector<kWidth>(from + pixel * s.channels));
 #pragma unroll

@@ -1,6 +1,7 @@
 // Pooling and its gradients against plain loops, on every target.
 
 #include "tern/kernels/pool.h"
+#include "tern/tests/kernels/contracts/exact_sums.h"
 #include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {
@@ -164,20 +165,17 @@ TEST_P(Pool, Mean) {
     } else {
       for_each_pair(s, [&](int64_t n, int64_t o, int64_t) { ++counts[static_cast<size_t>(n * s.out_pixels() + o)]; });
     }
-    std::vector<double> means(static_cast<size_t>(y.numel()), 0), sums(static_cast<size_t>(x.numel()), 0);
+    ExactSums means(y.numel()), sums(dx.numel());
     for_each_pair(s, [&](int64_t n, int64_t o, int64_t i) {
       for (int64_t c = 0; c < s.channels; ++c) {
         const int64_t out = (n * s.out_pixels() + o) * s.channels + c, in = (n * s.in_pixels() + i) * s.channels + c;
         const double count = counts[static_cast<size_t>(n * s.out_pixels() + o)];
-        means[static_cast<size_t>(out)] += x.at(in) / count;
-        sums[static_cast<size_t>(in)] += dy.at(out) / count;
+        means.add(out, x.at(in) / count);
+        sums.add(in, dy.at(out) / count);
       }
     });
-    const double slack = dtype == float64 ? 2e-14 : 1e-5;  // of up to 45 terms, which a fixed divisor leaves large
-    for (int64_t i = 0; i < y.numel(); ++i)
-      ASSERT_TRUE(near(y.at(i), means[static_cast<size_t>(i)], 1.01 * epsilon_of(dtype), slack)) << i;
-    for (int64_t i = 0; i < dx.numel(); ++i)
-      ASSERT_TRUE(near(dx.at(i), sums[static_cast<size_t>(i)], 1.01 * epsilon_of(dtype), slack)) << i;
+    means.expect_near(y, dtype);
+    sums.expect_near(dx, dtype);
   });
 }
 
