@@ -90,7 +90,7 @@ data::LabelKind ConfigFields::read_label_kind(size_t labels) {
 void ConfigFields::require_single_label() {
   const data::LabelKind kind = read_label_kind(2);
   TERN_CHECK(kind == data::LabelKind::kOne, source_, ": problem_type '", problem_type(kind),
-             "' is not implemented for this model; Tern has it for distilbert");
+             "': this model has one label for each row (single_label_classification); distilbert takes the others too");
 }
 
 void ConfigFields::reject_unknown(const std::string& family) const {
