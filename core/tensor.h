@@ -289,7 +289,8 @@ class TensorIndex {
   Value value_;
 };
 
-// Factories. Throw OutOfMemoryError, or Error on bad shapes.
+// Factories. Throw OutOfMemoryError, or Error on bad shapes. Results are contiguous, but zeros_like, full_like and
+// ones_like have their channels last in memory where `other` has (Tensor::channels_last).
 Tensor empty(const Shape& shape, const TensorOptions& options = {});
 Tensor empty_like(const Tensor& other);
 /// On the CPU, in memory that devices copy from and to while the host goes on.

@@ -6,6 +6,7 @@
 #include "tern/nn/key_value_cache.h"
 #include "tern/nn/layer_decay.h"
 #include "tern/nn/layers/activation.h"
+#include "tern/nn/layers/batch_norm.h"
 #include "tern/nn/layers/bilinear.h"
 #include "tern/nn/layers/containers.h"
 #include "tern/nn/layers/convolution.h"

@@ -3,6 +3,7 @@
 # in emulator/CMakeLists.txt. `./tern test --sanitize --full` runs all tests with both.
 set(TERN_SANITIZE_TESTS
     kernels_attention_test
+    kernels_batch_norm_test
     kernels_convolution_test
     kernels_copy_test
     kernels_cross_entropy_test

@@ -96,10 +96,15 @@ void Recomputation::check_leaves() const {
   }
 }
 
+Recomputation::Frame* Recomputation::innermost_rerun() {
+  Frame* frame = top_;
+  while (frame && !frame->again) frame = frame->outer;
+  return frame;
+}
+
 kernels::RandomKey Recomputation::draw(kernels::RandomKey& next) {
   // A frame in its second run has the recorded keys; all frames inside it are in their first run and record them.
-  Frame* rerun = top_;
-  while (rerun && !rerun->again) rerun = rerun->outer;
+  Frame* const rerun = innermost_rerun();
   kernels::RandomKey key;
   if (rerun) {
     const std::vector<kernels::RandomKey>& draws = rerun->owner->draws_;
@@ -153,6 +158,7 @@ void Recomputation::run_again(const char* op) {
 }
 
 kernels::RandomKey draw(kernels::RandomKey& next) { return Recomputation::draw(next); }
+bool is_recomputing() { return Recomputation::running_again(); }
 
 void Kept::keep(const Tensor& tensor, const char* op) {
   *this = Kept();

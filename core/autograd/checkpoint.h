@@ -14,6 +14,12 @@
 
 namespace tern {
 
+namespace detail {
+/// True while backward runs such a function again: what a forward pass changes besides its results (running statistics)
+/// is not to be changed a second time.
+bool is_recomputing();
+}  // namespace detail
+
 /// Runs fn(inputs) with the usual recording, so that everything fn uses gets its gradient; only the memory held between
 /// forward and backward differs. The second run draws the same random numbers, and has the same autocast regions and
 /// the same replaced parameters (nn::functional_call): gradients are bit-equal to those of a plain call. Calls nest. fn

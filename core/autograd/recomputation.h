@@ -34,9 +34,11 @@ class Recomputation : public std::enable_shared_from_this<Recomputation> {
   static void begin_op(const Tensor* const* inputs, int count);
   /// Returns the next key of a generator and advances its offset.
   static kernels::RandomKey draw(kernels::RandomKey& next);
+  static bool running_again() { return innermost_rerun() != nullptr; }
 
  private:
   struct Frame;
+  static Frame* innermost_rerun();
   class Scope;
   struct Complete {};  // thrown; not derived from std::exception, which fn might catch
   struct Place {

@@ -13,6 +13,7 @@
   }
 
 #include "tern/kernels/attention.h"
+#include "tern/kernels/batch_norm.h"
 #include "tern/kernels/cdist.h"
 #include "tern/kernels/convolution.h"
 #include "tern/kernels/copy.h"

@@ -2,6 +2,7 @@
 // All differentiable ops, by family.
 
 #include "tern/core/ops/attention.h"
+#include "tern/core/ops/batch_norm.h"
 #include "tern/core/ops/bitwise.h"
 #include "tern/core/ops/convolution.h"
 #include "tern/core/ops/dropout.h"

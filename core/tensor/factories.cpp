@@ -68,18 +68,25 @@ Tensor empty_pinned(const Shape& shape, DType dtype) {
                       dtype);
 }
 
+namespace {
+Tensor filled(const Tensor& tensor, double value) {
+  kernels::fill(current_stream(tensor.device()), value, tensor.view());
+  return tensor;
+}
+}  // namespace
+
 Tensor full(const Shape& shape, double value, const TensorOptions& options) {
-  const Tensor result = empty(shape, options);
-  kernels::fill(current_stream(options.device), value, result.view());
-  return result;
+  return filled(empty(shape, options), value);
 }
 
 Tensor empty_like(const Tensor& other) { return empty(other.shape(), other.options()); }
 Tensor zeros(const Shape& shape, const TensorOptions& options) { return full(shape, 0, options); }
-Tensor zeros_like(const Tensor& other) { return zeros(other.shape(), other.options()); }
+Tensor zeros_like(const Tensor& other) { return full_like(other, 0); }
 Tensor ones(const Shape& shape, const TensorOptions& options) { return full(shape, 1, options); }
 
-Tensor full_like(const Tensor& other, double value) { return full(other.shape(), value, other.options()); }
+Tensor full_like(const Tensor& other, double value) {
+  return filled(detail::empty_ordered_like(other, other.options()), value);
+}
 Tensor ones_like(const Tensor& other) { return full_like(other, 1); }
 
 Tensor eye(int64_t rows, int64_t cols, const TensorOptions& options) {

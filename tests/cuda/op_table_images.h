@@ -49,6 +49,12 @@ inline void image_rows(OpRows& t) {
     pool("adaptive_max_pool", dims == 1 ? adaptive_max_pool1d : dims == 2 ? adaptive_max_pool2d : adaptive_max_pool3d);
   }
   t.op(
+      "batch_norm",
+      [](const Tensor& x) {
+        return batch_norm(x.reshape({2, 2, 4}), {}, {});
+      },
+      "F.batch_norm");
+  t.op(
       "channels_last",
       [](const Tensor& x) {
         return x.reshape({1, 2, 2, 4}).channels_last();

@@ -18,7 +18,7 @@ const std::vector<std::string> kHeaders = {
     "tensor.h",        "ops/pointwise.h",   "ops/reduce.h",    "ops/statistics.h", "ops/softmax.h", "ops/vector_norm.h",
     "ops/sort.h",      "ops/indexing.h",    "ops/rearrange.h", "ops/matmul.h",     "ops/linear.h",  "ops/norm.h",
     "ops/attention.h", "ops/rotary.h",      "ops/dropout.h",   "ops/random.h",     "ops/loss.h",    "ops/bitwise.h",
-    "ops/special.h",   "ops/convolution.h", "ops/pool.h"};
+    "ops/special.h",   "ops/convolution.h", "ops/pool.h",      "ops/batch_norm.h"};
 /// Members of Tensor that are no ops, what takes no tensor, and what is internal.
 const std::set<std::string> kNoOps = {"grad", "detach", "sequence_positions", "dropout_of", "integer_beside"};
 

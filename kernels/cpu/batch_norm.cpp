@@ -1,0 +1,253 @@
+// Batch normalisation: blocks of rows, which stay in a core's cache between the two passes of the statistics.
+
+#include "tern/kernels/batch_norm.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tern/kernels/cpu/gemm_blocks.h"
+#include "tern/kernels/cpu/rows.h"
+#include "tern/kernels/parallel.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+constexpr int64_t kBlockElements = 16384;
+constexpr int64_t kMaxBlocks = 64;  // whatever the number of threads
+constexpr int64_t kRunRows = 64;    // of one sum
+
+int64_t rows_of_block(int64_t rows, int64_t channels) {
+  const int64_t least = std::max<int64_t>(1, kBlockElements / std::max<int64_t>(channels, 1));
+  return std::max(least, (rows + kMaxBlocks - 1) / kMaxBlocks);
+}
+int64_t block_count(int64_t rows, int64_t channels) {
+  const int64_t of_block = rows_of_block(rows, channels);
+  return (rows + of_block - 1) / of_block;
+}
+
+/// Adds terms of rows [begin, end) to the sums of their columns, in runs of rows so that many small terms are not added
+/// to a large sum one by one: add(at, column, n, run) adds those of n columns of a row, from element `at`, to `run`.
+template <class F, class Add>
+void add_columns(int64_t begin, int64_t end, int64_t channels, F* sums, const Add& add) {
+  for (int64_t first = begin; first < end; first += kRunRows)
+    for (int64_t c = 0; c < channels; c += kTile) {
+      const int64_t n = std::min(kTile, channels - c), behind = std::min(first + kRunRows, end);
+      alignas(64) F run[kTile] = {};
+      for (int64_t r = first; r < behind; ++r) add(r * channels + c, c, n, run);
+      add_to(sums + c, run, n);
+    }
+}
+
+/// body(at, column, n) for tiles of rows [begin, end): n <= kTile columns of one row, from element `at`.
+template <class Body>
+void for_tiles(int64_t begin, int64_t end, int64_t channels, const Body& body) {
+  for (int64_t r = begin; r < end; ++r)
+    for (int64_t c = 0; c < channels; c += kTile) body(r * channels + c, c, std::min(kTile, channels - c));
+}
+
+/// How many rows are taken as one, so that one of few channels fills vectors; a power of two.
+int64_t folds_of(int64_t rows, int64_t channels) {
+  int64_t folds = 1;
+  while (rows % (2 * folds) == 0 && 2 * folds * channels <= kTile) folds *= 2;
+  return folds;
+}
+
+/// The matrix with rows of that length.
+struct Folded {
+  int64_t folds, rows, channels;
+  Folded(int64_t all_rows, int64_t all_channels)
+      : folds(folds_of(all_rows, all_channels)), rows(all_rows / folds), channels(all_channels * folds) {}
+};
+
+/// Numbers of channels, repeated for each of a folded row's rows; zeros for an absent view.
+template <class F>
+std::vector<F> repeated(const ConstView& numbers, const Folded& m) {
+  std::vector<F> all(static_cast<size_t>(m.channels));
+  for (int64_t c = 0; numbers && c < m.channels; ++c)
+    all[static_cast<size_t>(c)] = numbers.as<F>()[c % (m.channels / m.folds)];
+  return all;
+}
+
+/// run.operator()<T, Activation>(activation)
+template <class Run>
+void dispatch(DType dtype, ImageActivation activation, const Run& run) {
+  dispatch_float(dtype, [&]<class T>() {
+    with_image_activation(activation, [&](const auto& act) { run.template operator()<T>(act); });
+  });
+}
+
+/// Adds the statistics of `count` more values to those of `before`: the mean and the sum of squared differences from it
+/// (Chan et al., "Updating Formulae and a Pairwise Algorithm for Computing Sample Variances", 1979).
+template <class F>
+void join(F before, F count, int64_t n, const F* means, const F* squares, F* mean, F* sum) {
+  const F share = count / (before + count), weight = before * share;
+#pragma GCC ivdep
+  for (int64_t c = 0; c < n; ++c) {
+    const F difference = means[c] - mean[c];
+    mean[c] += difference * share;
+    sum[c] += squares[c] + difference * difference * weight;
+  }
+}
+
+}  // namespace
+
+int64_t batch_norm_workspace(Stream, int64_t rows, int64_t channels, DType) {
+  const Folded m(rows, channels);
+  return 64 + 2 * block_count(m.rows, m.channels) * m.channels * static_cast<int64_t>(sizeof(double));
+}
+
+void batch_norm_statistics(Stream, ConstView x, View mean, View squares, void* workspace) {
+  const int64_t channels = x.shape[1];
+  const Folded m(x.shape[0], channels);
+  const int64_t of_block = rows_of_block(m.rows, m.channels), blocks = block_count(m.rows, m.channels);
+  dispatch_float(x.dtype, [&]<class T>() {
+    using F = ComputeType<T>;
+    F* const means = reinterpret_cast<F*>(align_up(workspace));
+    F* const parts = means + blocks * m.channels;
+    parallel_for(m.rows, of_block, [&](int64_t begin, int64_t end) {
+      F* const center = means + begin / of_block * m.channels;
+      F* const part = parts + begin / of_block * m.channels;
+      alignas(64) F buffer[kTile];
+      // Differences from the first row, so that the sums are not larger than the spread.
+      F* const pivot = part;
+      for_tiles(begin, begin + 1, m.channels,
+                [&](int64_t at, int64_t c, int64_t n) { std::copy_n(widen(x.as<T>() + at, buffer, n), n, pivot + c); });
+      std::fill_n(center, m.channels, F(0));
+      add_columns(begin, end, m.channels, center, [&](int64_t at, int64_t c, int64_t n, F* run) {
+        const F* values = widen(x.as<T>() + at, buffer, n);
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; ++i) run[i] += values[i] - pivot[c + i];
+      });
+      const F count = static_cast<F>(end - begin);
+      for (int64_t c = 0; c < m.channels; ++c) center[c] = pivot[c] + center[c] / count;
+      std::fill_n(part, m.channels, F(0));
+      add_columns(begin, end, m.channels, part, [&](int64_t at, int64_t c, int64_t n, F* run) {
+        const F* values = widen(x.as<T>() + at, buffer, n);
+#pragma GCC ivdep
+        for (int64_t i = 0; i < n; ++i) run[i] += (values[i] - center[c + i]) * (values[i] - center[c + i]);
+      });
+    });
+    // Blocks are joined in order into the first, then the rows of a folded row.
+    for (int64_t b = 1; b < blocks; ++b)
+      join(static_cast<F>(b * of_block), static_cast<F>(std::min(of_block, m.rows - b * of_block)), m.channels,
+           means + b * m.channels, parts + b * m.channels, means, parts);
+    F *const total = mean.as<F>(), *const deviations = squares.as<F>();
+    std::copy_n(means, channels, total);
+    std::copy_n(parts, channels, deviations);
+    for (int64_t f = 1; f < m.folds; ++f)
+      join(static_cast<F>(f * m.rows), static_cast<F>(m.rows), channels, means + f * channels, parts + f * channels,
+           total, deviations);
+  });
+}
+
+void batch_norm_apply(Stream, ConstView x, const BatchNormMap& map, ConstView residual, View y) {
+  if (x.numel() == 0) return;
+  const Folded m(x.shape[0], x.shape[1]);
+  dispatch(x.dtype, map.activation, [&]<class T>(const auto& act) {
+    using F = ComputeType<T>;
+    const std::vector<F> means = repeated<F>(map.mean, m), scales = repeated<F>(map.scale, m),
+                         shifts = repeated<F>(map.shift, m);
+    parallel_for(m.rows, rows_of_block(m.rows, m.channels), [&](int64_t begin, int64_t end) {
+      for_tiles(begin, end, m.channels, [&](int64_t at, int64_t c, int64_t n) {
+        T* const to = y.as<T>() + at;
+        const T* const from = x.as<T>() + at;
+        const F *center = means.data() + c, *scale = scales.data() + c, *shift = shifts.data() + c;
+        if (residual)
+          map_row<F>(
+              to, n, [&](F v, F e, F a, F b, F r) { return act.forward((v - e) * a + b + r); }, from, center, scale,
+              shift, residual.as<T>() + at);
+        else
+          map_row<F>(
+              to, n, [&](F v, F e, F a, F b) { return act.forward((v - e) * a + b); }, from, center, scale, shift);
+      });
+    });
+  });
+}
+
+void batch_norm_backward_sums(Stream, ConstView dy, ConstView y, ConstView x, const BatchNormMap& map, View sums,
+                              View g, void* workspace) {
+  const int64_t channels = x.shape[1];
+  const Folded m(x.shape[0], channels);
+  const int64_t of_block = rows_of_block(m.rows, m.channels), blocks = block_count(m.rows, m.channels);
+  dispatch(x.dtype, map.activation, [&]<class T>(const auto& act) {
+    using F = ComputeType<T>;
+    constexpr bool kPlain = std::is_same_v<std::decay_t<decltype(act)>, IdentityActivation>;
+    F* const parts = reinterpret_cast<F*>(align_up(workspace));
+    const std::vector<F> means = repeated<F>(map.mean, m), scales = repeated<F>(map.scale, m),
+                         shifts = repeated<F>(map.shift, m);
+    parallel_for(m.rows, of_block, [&](int64_t begin, int64_t end) {
+      F* const first = parts + 2 * (begin / of_block) * m.channels;
+      F* const second = first + m.channels;
+      std::fill_n(first, 2 * m.channels, F(0));
+      alignas(64) F buffer[kTile], outputs[kTile], inputs[kTile], gradients[kTile];
+      for (int64_t top = begin; top < end; top += kRunRows) {
+        const int64_t bottom = std::min(top + kRunRows, end);
+        for (int64_t c = 0; c < m.channels; c += kTile) {
+          const int64_t n = std::min(kTile, m.channels - c);
+          const F *center = means.data() + c, *scale = scales.data() + c, *shift = shifts.data() + c;
+          alignas(64) F sum[kTile] = {}, product[kTile] = {};
+          for (int64_t at = top * m.channels + c; at < bottom * m.channels; at += m.channels) {
+            const F* values = widen(x.as<T>() + at, inputs, n);
+            const F* given = widen(dy.as<T>() + at, buffer, n);
+            if (!kPlain && y) {
+              const F* results = widen(y.as<T>() + at, outputs, n);
+              for (int64_t i = 0; i < n; ++i) gradients[i] = act.backward(results[i], given[i]);
+              given = gradients;
+            } else if (!kPlain) {
+              for (int64_t i = 0; i < n; ++i)
+                gradients[i] = act.backward((values[i] - center[i]) * scale[i] + shift[i], given[i]);
+              given = gradients;
+            }
+            if (g) narrow(given, g.as<T>() + at, n);
+#pragma GCC ivdep
+            for (int64_t i = 0; i < n; ++i) {
+              sum[i] += given[i];
+              product[i] += given[i] * (values[i] - center[i]);
+            }
+          }
+          add_to(first + c, sum, n);
+          add_to(second + c, product, n);
+        }
+      }
+    });
+    for (int64_t b = 1; b < blocks; ++b) add_to(parts, parts + 2 * b * m.channels, 2 * m.channels);
+    F* const total = sums.as<F>();
+    std::fill_n(total, 2 * channels, F(0));
+    for (int64_t f = 0; f < m.folds; ++f) {
+      add_to(total, parts + f * channels, channels);
+      add_to(total + channels, parts + m.channels + f * channels, channels);
+    }
+  });
+}
+
+void batch_norm_backward_apply(Stream, ConstView dy, ConstView x, const BatchNormMap& map, ConstView offset,
+                               ConstView slope, View dx) {
+  if (dx.numel() == 0) return;
+  const Folded m(dx.shape[0], dx.shape[1]);
+  dispatch(dx.dtype, map.activation, [&]<class T>(const auto& act) {
+    using F = ComputeType<T>;
+    constexpr bool kPlain = std::is_same_v<std::decay_t<decltype(act)>, IdentityActivation>;
+    const std::vector<F> means = repeated<F>(map.mean, m), scales = repeated<F>(map.scale, m),
+                         shifts = repeated<F>(map.shift, m), offsets = repeated<F>(offset, m),
+                         slopes = repeated<F>(slope, m);
+    parallel_for(m.rows, rows_of_block(m.rows, m.channels), [&](int64_t begin, int64_t end) {
+      for_tiles(begin, end, m.channels, [&](int64_t at, int64_t c, int64_t n) {
+        T* const to = dx.as<T>() + at;
+        const T* const given = dy.as<T>() + at;
+        if (kPlain && !slope)
+          return map_row<F>(
+              to, n, [](F d, F a) { return d * a; }, given, scales.data() + c);
+        map_row<F>(
+            to, n,
+            [&](F d, F v, F e, F a, F b, F o, F s) {
+              const F centered = v - e;
+              return a * act.backward(centered * a + b, d) + o + s * centered;
+            },
+            given, x.as<T>() + at, means.data() + c, scales.data() + c, shifts.data() + c, offsets.data() + c,
+            slopes.data() + c);
+      });
+    });
+  });
+}
+
+}  // namespace tern::kernels::TERN_CPU
