@@ -5,6 +5,8 @@
 
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/json.h"
+#include "tern/core/io/state_file.h"
+#include "tern/models/cnn/cnn.h"
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/hf_config.h"
 #include "tern/models/vit/vit.h"
@@ -14,8 +16,10 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr const char* kTimmField = "architecture";  // of timm's config.json, which adds nothing to what shapes give
+
 std::vector<ModelFamily>& table() {
-  static std::vector<ModelFamily> families = {distilbert_family(), vit_family()};
+  static std::vector<ModelFamily> families = {distilbert_family(), vit_family(), cnn_family()};
   return families;
 }
 
@@ -24,6 +28,24 @@ template <class Property>
 const ModelFamily& first_family(const Property& property) {
   const auto found = std::find_if(table().begin(), table().end(), property);
   return found == table().end() ? table().front() : *found;
+}
+
+/// None if the file cannot be read: loading says why.
+StateView readable_tensors(const std::string& path) {
+  try {
+    return load_state_file(path).tensors;
+  } catch (const Error&) {
+    return {};
+  }
+}
+
+/// The family with these names, or the first that reads weights alone, whose error says what it expects.
+const ModelFamily& family_of_weights(const StateView& weights) {
+  const ModelFamily& first = first_family([](const ModelFamily& family) { return family.recognizes != nullptr; });
+  const auto found = std::find_if(table().begin(), table().end(), [&](const ModelFamily& family) {
+    return family.recognizes && family.recognizes(weights);
+  });
+  return found == table().end() ? first : *found;
 }
 
 }  // namespace
@@ -53,14 +75,14 @@ const ModelFamily& family_named(const std::string& name) {
 const ModelFamily& family_of(const std::string& path) {
   std::error_code error;
   if (tern::detail::name_exists(path) && !fs::is_directory(path, error))
-    return first_family([](const ModelFamily& family) { return family.reads_files; });
+    return family_of_weights(readable_tensors(path));
   const nlohmann::json json =
       parse_json_object(read_model_text(path, "config.json"), (fs::path(path) / "config.json").string());
   const auto type = json.find("model_type");
+  if (type == json.end() && json.contains(kTimmField)) return family_of_weights(load_state_folder(path).tensors);
   return first_family([&](const ModelFamily& family) {
-    if (type == json.end()) return !family.foreign_field.empty() && json.contains(family.foreign_field);
-    return std::any_of(family.model_types.begin(), family.model_types.end(),
-                       [&](const std::string& name) { return *type == name; });
+    return type != json.end() && std::any_of(family.model_types.begin(), family.model_types.end(),
+                                             [&](const std::string& name) { return *type == name; });
   });
 }
 

@@ -26,9 +26,10 @@ struct ModelFamily {
   std::vector<ModelPreset> presets = {};      // the first is the default
   std::unique_ptr<Model> (*load)(const std::string& path, const BuildOptions& options) = nullptr;
   std::unique_ptr<Model> (*make)(const std::string& preset, const BuildOptions& options) = nullptr;
-  std::string presets_note = {};   // what --help says after the sizes
-  std::string foreign_field = {};  // which another library's config.json has in the place of model_type
-  bool reads_files = false;        // of weights, without a folder around them
+  std::string presets_note = {};  // what --help says after the sizes
+  bool sized_by_data = false;     // a new model is made for the size of the images, if they all have one
+  /// Whether weights without a config.json have this family's names; null: it reads none.
+  bool (*recognizes)(const StateView& weights) = nullptr;
 };
 
 /// For ModelFamily::load.

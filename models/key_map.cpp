@@ -94,6 +94,10 @@ StateView to_checkpoint_names(const KeyMap& map, const StateView& state) {
   for (const NamedTensor& entry : state) {
     const std::vector<std::string> names = checkpoint_names_of(map, entry.name);
     const Tensor value = entry.tensor.detach();
+    if (names.size() == 1) {
+      result.push_back({names[0], value});
+      continue;
+    }
     const std::vector<Tensor> pieces = value.tensor_split(static_cast<int64_t>(names.size()), 0);
     for (size_t i = 0; i < names.size(); ++i) result.push_back({names[i], pieces[i]});
   }
@@ -111,7 +115,9 @@ StateView from_checkpoint_names(const KeyMap& map, const StateView& state, const
   StateView result;
   for (const NamedTensor& wanted : state) {
     const std::vector<std::string> names = checkpoint_names_of(map, wanted.name);
-    const Shape shape = wanted.tensor.shape().with(0, wanted.tensor.size(0) / static_cast<int64_t>(names.size()));
+    const Shape shape = names.size() == 1
+                            ? wanted.tensor.shape()
+                            : wanted.tensor.shape().with(0, wanted.tensor.size(0) / static_cast<int64_t>(names.size()));
     const bool optional = has_prefix(options.optional_prefixes, wanted.name);
     std::vector<Tensor> pieces;
     for (const std::string& name : names) {
@@ -120,7 +126,7 @@ StateView from_checkpoint_names(const KeyMap& map, const StateView& state, const
         if (!optional) problems.missing(name);
         continue;
       }
-      if (!is_floating(found->second.dtype()))
+      if (is_floating(found->second.dtype()) != is_floating(wanted.tensor.dtype()))
         problems.wrong(name + " is " + name_of(found->second.dtype()));
       else if (found->second.shape() == shape)
         pieces.push_back(found->second.detach());

@@ -1,10 +1,12 @@
 #pragma once
 // What the trainer, the pipelines and the program know of a model, whatever its family.
 
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "tern/data/datasets/labelled_set.h"
+#include "tern/kernels/image.h"
 #include "tern/models/encoder/input.h"
 #include "tern/nn/module.h"
 
@@ -50,6 +52,8 @@ class ImageClassifier : public Model {
     int64_t size = 0;  // pixels a side, in training
     int64_t channels = 3;
     int64_t multiple = 1;  // sides must be multiples of it
+    /// Of pixels, where no preprocessor_config.json says another; by default that of Google's ViTs.
+    kernels::ImageNormalization normalization = {{0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f}};
   };
 
   using Model::Model;
@@ -57,6 +61,9 @@ class ImageClassifier : public Model {
   /// of each image's dropout masks. Logits [n, labels].
   virtual Tensor forward(const Tensor& images, const Tensor& image_keys = {}) const = 0;
   virtual Input input() const = 0;
+  /// Sets initial values that depend on the data: called once for a new model, before training. first_images(n) gives
+  /// the first n images that it is trained with, or all if there are fewer, normalised but not augmented.
+  virtual void initialize(const std::function<Tensor(int64_t n)>& /*first_images*/) {}
   /// Floating-point operations of one forward pass over one image of input().size.
   virtual double forward_flops() const = 0;
   /// What the model looked at in each image, [height, width] of any size with the greatest value 1, on the CPU. Throws

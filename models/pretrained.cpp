@@ -25,12 +25,19 @@ void load_weights(Model& model, const std::string& path, const PublicWeights& we
   FromCheckpointOptions rules{.optional_prefixes = {}, .ignored_prefixes = weights.ignored_prefixes};
   if (options.allow_new_head) rules.optional_prefixes = weights.head_prefixes;
   const StateView all = model.state_dict();
-  const StateView found = from_checkpoint_names(*weights.names, all, weights.tensors, weights.file.path, rules);
+  const StateView found = from_checkpoint_names(weights.names ? *weights.names : own_names(model), all, weights.tensors,
+                                                weights.file.path, rules);
   model.load_state_dict(found, {.strict = false});
   verify_files_of(weights.file.tensors);
   if (options.log && found.size() < all.size())
     options.log(path + ": has no classification head for " + std::to_string(model.labels().size()) +
                 " labels, or only a part of it; the missing part is initialized");
+}
+
+KeyMap own_names(const Model& model) {
+  KeyMap names;
+  for (const NamedTensor& entry : model.state_dict()) names.push_back({entry.name, {entry.name}});
+  return names;
 }
 
 void save_public(const Model& model, const KeyMap& names, const std::string& dir) {

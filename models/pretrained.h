@@ -41,8 +41,8 @@ struct BuildOptions {
 /// Tensors under a family's public names, and what to make of them.
 struct PublicWeights {
   StateFile file;
-  StateView tensors;  // of the file, under the names that `names` maps
-  const KeyMap* names = nullptr;
+  StateView tensors;                               // of the file, under the names that `names` maps
+  const KeyMap* names = nullptr;                   // null: the model's own names are the public ones
   std::vector<std::string> ignored_prefixes = {};  // public names: heads of other tasks
   std::vector<std::string> head_prefixes = {};     // Tern's names: what BuildOptions::allow_new_head leaves out
 };
@@ -62,6 +62,8 @@ void require_one_label(const std::string& what, const BuildOptions& options);
 void load_weights(Model& model, const std::string& path, const PublicWeights& weights, const BuildOptions& options);
 /// Writes config.json and model.safetensors under public names.
 void save_public(const Model& model, const KeyMap& names, const std::string& dir);
+/// Every tensor of the model under its own name.
+KeyMap own_names(const Model& model);
 
 /// The model in a folder or file of weights, by the family that reads it (families.h).
 std::unique_ptr<Model> load_by_family(const std::string& path, const BuildOptions& options);
@@ -76,7 +78,8 @@ std::unique_ptr<M> model_as(std::unique_ptr<Model> model, const std::string& wha
 
 /// M: a model class, which says by
 ///   static PublicCheckpoint<Config> read_checkpoint(const std::string& path, const BuildOptions& options)
-/// how its family's files are read; or Model, SequenceClassifier or ImageClassifier, for the family that the path is
+/// how its family's files are read, and, if the class depends on the configuration, by make(scope, config) what is
+/// made of it; or Model, SequenceClassifier or ImageClassifier, for the family that the path is
 /// of.
 template <class M>
 std::unique_ptr<M> load_pretrained(const std::string& path, const BuildOptions& options = {}) {
@@ -88,7 +91,12 @@ std::unique_ptr<M> load_pretrained(const std::string& path, const BuildOptions& 
     else
       require_one_label(path, options);
     if (options.dropout) config.set_dropout(*options.dropout);
-    auto model = std::make_unique<M>(options.scope(), config);
+    auto model = [&] {
+      if constexpr (requires { M::make(options.scope(), config); })
+        return M::make(options.scope(), config);
+      else
+        return std::make_unique<M>(options.scope(), config);
+    }();
     load_weights(*model, path, weights, options);
     return model;
   } else {

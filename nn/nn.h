@@ -9,6 +9,7 @@
 #include "tern/nn/layers/batch_norm.h"
 #include "tern/nn/layers/bilinear.h"
 #include "tern/nn/layers/containers.h"
+#include "tern/nn/layers/conv_norm.h"
 #include "tern/nn/layers/convolution.h"
 #include "tern/nn/layers/dropout.h"
 #include "tern/nn/layers/embedding.h"

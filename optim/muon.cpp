@@ -40,18 +40,24 @@ double rate_factor(double m, double n, MuonScale scale) {
 void update_stack(const std::vector<WholeParameter*>& parameters, const MuonOptions& o) {
   std::vector<Tensor> weights, gradients, buffers;
   for (const WholeParameter* p : parameters) {
-    weights.push_back(p->weight);
-    gradients.push_back(p->gradient);
-    buffers.push_back(p->states[0]);
+    weights.push_back(p->weight.flatten(1));
+    gradients.push_back(p->gradient.flatten(1));
+    buffers.push_back(p->states[0].flatten(1));
   }
   const Tensor weight = stack(weights), gradient = stack(gradients);
   const Tensor buffer = lerp(stack(buffers), gradient, 1 - o.momentum);
   const Tensor direction = o.nesterov ? lerp(gradient, buffer, o.momentum) : buffer;
   const double factor = rate_factor(static_cast<double>(weight.size(1)), static_cast<double>(weight.size(2)), o.scale);
-  const Tensor updated = weight * (1 - o.lr * o.weight_decay) - near_orthogonal(direction, o) * (o.lr * factor);
+  Tensor kept = weight * (1 - o.lr * o.weight_decay);
+  if (o.fixed_norm) {
+    const Tensor size = norm(weight.flatten(1), {1}).reshape({-1, 1, 1});
+    kept = weight * (std::sqrt(static_cast<double>(weight.size(1))) / clamp(size, o.eps, INFINITY));
+  }
+  const Tensor updated = kept - near_orthogonal(direction, o) * (o.lr * factor);
   for (size_t i = 0; i < parameters.size(); ++i) {
-    parameters[i]->weight = updated.select(0, static_cast<int64_t>(i));
-    parameters[i]->states[0] = buffer.select(0, static_cast<int64_t>(i));
+    const Shape shape = parameters[i]->weight.shape();
+    parameters[i]->weight = updated.select(0, static_cast<int64_t>(i)).reshape(shape);
+    parameters[i]->states[0] = buffer.select(0, static_cast<int64_t>(i)).reshape(shape);
   }
 }
 
@@ -103,9 +109,10 @@ void MuonOptions::update(std::vector<WholeParameter>& parameters) const {
   std::map<std::tuple<DType, int64_t, int64_t>, std::vector<WholeParameter*>> of_shape;
   for (WholeParameter& p : parameters) {
     TERN_CHECK(
-        p.weight.dim() == 2, kName, ": '", p.name, "' has shape ", p.weight.shape(),
+        p.weight.dim() >= 2, kName, ": '", p.name, "' has shape ", p.weight.shape(),
         ", but Muon is for matrices: leave the others to AdamW, in a group with adamw = true (optim::muon_groups)");
-    if (p.weight.numel() > 0) of_shape[{p.weight.dtype(), p.weight.size(0), p.weight.size(1)}].push_back(&p);
+    if (p.weight.numel() > 0)
+      of_shape[{p.weight.dtype(), p.weight.size(0), p.weight.numel() / p.weight.size(0)}].push_back(&p);
   }
   for (const auto& [shape, of_it] : of_shape) {
     const auto most = static_cast<size_t>(std::max<int64_t>(1, kStackElements / of_it.front()->weight.numel()));
@@ -124,7 +131,7 @@ std::vector<ParameterGroup> muon_groups(const std::vector<NamedTensor>& paramete
   ParameterGroup without_decay = by_adamw;
   without_decay.weight_decay = 0;
   for (const NamedTensor& parameter : parameters) {
-    const bool hidden = parameter.tensor.dim() == 2 && is_hidden(parameter);
+    const bool hidden = parameter.tensor.dim() >= 2 && is_hidden(parameter);
     (hidden ? by_muon : parameter.tensor.dim() > 1 ? by_adamw : without_decay).parameters.push_back(parameter);
   }
   return {by_muon, by_adamw, without_decay};

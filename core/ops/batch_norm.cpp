@@ -239,6 +239,15 @@ void check(const Tensor& x, const Tensor& running_mean, const Tensor& running_va
 
 }  // namespace
 
+Tensor activate(const Tensor& x, ImageActivation activation) {
+  return kernels::with_image_activation(activation, [&](const auto& act) {
+    if constexpr (std::is_same_v<std::decay_t<decltype(act)>, kernels::IdentityActivation>)
+      return x;
+    else
+      return pointwise(act.op, x);
+  });
+}
+
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                   const Tensor& bias, const BatchNormOptions& options, const Tensor& residual) {
   check(x, running_mean, running_var, weight, bias, residual);
@@ -254,13 +263,7 @@ Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& run
   const bool apart = residual.defined() && used.activation != ImageActivation::kRelu;
   if (apart) used.activation = ImageActivation::kNone;
   const Tensor y = BatchNorm::apply(x, weight, bias, residual, Constant{running_mean}, Constant{running_var}, used);
-  if (!apart) return y;
-  return kernels::with_image_activation(options.activation, [&](const auto& activation) {
-    if constexpr (std::is_same_v<std::decay_t<decltype(activation)>, kernels::IdentityActivation>)
-      return y;
-    else
-      return pointwise(activation.op, y);
-  });
+  return apart ? activate(y, options.activation) : y;
 }
 
 }  // namespace tern

@@ -9,6 +9,9 @@ namespace tern {
 
 using kernels::ImageActivation;
 
+/// The function of that name: relu(x), silu(x), ...; x itself for kNone.
+Tensor activate(const Tensor& x, ImageActivation activation);
+
 /// The processes whose batches are normalised as one.
 struct BatchNormRanks {
   int rank = 0, count = 1;

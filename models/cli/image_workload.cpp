@@ -88,10 +88,21 @@ class ImageWorkload final : public Workload {
     models::BuildOptions options{
         .labels = set_->label_names, .dropout = options_.dropout, .image_size = options_.image_size};
     const std::string path = model_path(options_);
+    const bool sized = path.empty() && models::family_named(options_.model).sized_by_data;
+    if (sized && options.image_size == 0 && set_->in_memory()) options.image_size = set_->pixels.size(1);
     auto model = models::model_as<models::ImageClassifier>(build(options_, preset(), options), options_.model);
-    const auto preprocessing = models::ImagePreprocessing::from_folder(path, model->input().size, options.image_size);
+    const auto preprocessing = models::ImagePreprocessing::from_folder(path, model->input(), options.image_size);
     pipeline_.emplace(std::move(model), preprocessing);
+    if (path.empty()) pipeline_->model().initialize([this](int64_t n) { return first_images(n); });
     set_->order_labels(pipeline_->model().labels());
+  }
+
+  /// The first rows of training, so that all ranks have the same.
+  Tensor first_images(int64_t n) const {
+    std::vector<data::Image> images;
+    for (size_t i = 0; i < std::min(split_.train.size(), static_cast<size_t>(n)); ++i)
+      images.push_back(set_->image(split_.train[i]));
+    return pipeline_->prepare(images);
   }
 
   std::shared_ptr<data::ImageSet> set_;

@@ -60,25 +60,27 @@ struct TrainArguments : ModelOptions {
       option(&Self::out, "", "--out", "folder of the run, new or empty; default: runs/MODEL-DATE", Compared::kNowhere);
   std::string preset = option(&Self::preset, "", "--preset", presets_help());
   // A run that is resumed starts from its checkpoint.
-  std::string init =
-      option(&Self::init, "", "--init",
-             "model folder to start from (config.json, model.safetensors or pytorch_model.bin); for vit also a file of "
-             "weights with torchvision's or timm's names",
-             Compared::kBetweenRanks);
-  int64_t image_size =
-      option(&Self::image_size, 0, "--image-size",
-             "pixels of a side of vit's input; position embeddings are interpolated; default: the model's",
-             Bounds{1, 1 << 14}, For::kImages);
+  std::string init = option(
+      &Self::init, "", "--init",
+      "model folder to start from (config.json, model.safetensors or pytorch_model.bin); for images also a file of "
+      "weights with torchvision's or timm's names",
+      Compared::kBetweenRanks);
+  int64_t image_size = option(&Self::image_size, 0, "--image-size",
+                              "pixels of a side of the input; a ViT's position embeddings are interpolated; default: "
+                              "the model's, for a new cnn "
+                              "that of the data",
+                              Bounds{1, 1 << 14}, For::kImages);
   std::string augment =
-      option(&Self::augment, "default", "--augment", "vit: default (shifts and mirror images) or none",
+      option(&Self::augment, "default", "--augment", "images: default (shifts and mirror images) or none",
              Words{"default", "none"}, For::kImages);
   std::optional<double> mixup =
-      option(&Self::mixup, std::nullopt, "--mixup", "vit: alpha of MixUp; 0: none; default: 0, for digits 0.3",
+      option(&Self::mixup, std::nullopt, "--mixup", "images: alpha of MixUp; 0: none; default: 0, for digits 0.3",
              Bounds{0, 1000}, For::kImages);
-  double cutmix = option(&Self::cutmix, 0, "--cutmix", "vit: alpha of CutMix; 0: none", Bounds{0, 1000}, For::kImages);
+  double cutmix =
+      option(&Self::cutmix, 0, "--cutmix", "images: alpha of CutMix; 0: none", Bounds{0, 1000}, For::kImages);
   double label_smoothing =
       option(&Self::label_smoothing, 0, "--label-smoothing",
-             "vit: share of the target that is distributed over all labels", Bounds{0, 1}, For::kImages);
+             "images: share of the target that is distributed over all labels", Bounds{0, 1}, For::kImages);
   int64_t epochs =
       option(&Self::epochs, 0, "--epochs",
              "passes over the training rows; default: 3 with --init (distilbert: or --preset base), otherwise by the "

@@ -22,11 +22,15 @@ constexpr int64_t kBatchValues = int64_t{1} << 26;
 
 }  // namespace
 
-ImagePreprocessing ImagePreprocessing::from_folder(const std::string& path, int64_t trained_size, int64_t image_size) {
+ImagePreprocessing ImagePreprocessing::from_folder(const std::string& path, const ImageClassifier::Input& input,
+                                                   int64_t image_size) {
   const std::string file = (fs::path(path) / kPreprocessing).string();
   const bool exists = !path.empty() && tern::detail::name_exists(file);
   ImagePreprocessing preprocessing = from_json(exists ? read_model_text(path, kPreprocessing) : "{}", file);
-  if (!exists) preprocessing.size = trained_size;
+  if (!exists) {
+    preprocessing.size = input.size;
+    preprocessing.normalization = input.normalization;
+  }
   if (image_size > 0) preprocessing.size = image_size;
   return preprocessing;
 }
@@ -41,7 +45,7 @@ ImagePipeline::ImagePipeline(std::unique_ptr<ImageClassifier> model, const Image
 
 ImagePipeline ImagePipeline::load(const std::string& path, const BuildOptions& options) {
   auto model = load_pretrained<ImageClassifier>(path, options);
-  const auto preprocessing = ImagePreprocessing::from_folder(path, model->input().size, options.image_size);
+  const auto preprocessing = ImagePreprocessing::from_folder(path, model->input(), options.image_size);
   return {std::move(model), preprocessing};
 }
 

@@ -20,9 +20,10 @@ struct ImagePreprocessing {
 
   /// Parses a preprocessor_config.json. Throws Error on unsupported settings (padding, sizes that are not square, ...).
   static ImagePreprocessing from_json(const std::string& text, const std::string& source);
-  /// The folder's preprocessor_config.json; without one, or with an empty path: mean and deviation 0.5, as for Google's
-  /// ViTs, and the size that the model was trained with. image_size > 0 replaces either's.
-  static ImagePreprocessing from_folder(const std::string& path, int64_t trained_size, int64_t image_size = 0);
+  /// The folder's preprocessor_config.json; without one, or with an empty path, the size and the normalisation of the
+  /// model's input. image_size > 0 replaces either's size.
+  static ImagePreprocessing from_folder(const std::string& path, const ImageClassifier::Input& input,
+                                        int64_t image_size = 0);
   std::string to_json() const;
 };
 

@@ -1,6 +1,7 @@
 #include "tern/models/vit/checkpoint_names.h"
 
 #include <cmath>
+#include <optional>
 
 namespace tern::models {
 namespace {
@@ -15,6 +16,14 @@ Tensor need(const KeyMap& map, const StateView& state, const std::string& tern_n
   TERN_CHECK(tensor.defined(), source, ": there is no tensor '", name, "'");
   TERN_CHECK(tensor.dim() == dims, source, ": '", name, "' is ", tensor.describe(), ", expected ", dims, " dimensions");
   return tensor;
+}
+
+std::optional<ViTNames> recognized_names(const StateView& state) {
+  if (has(state, "conv_proj.weight")) return ViTNames::kTorchvision;
+  if (has(state, "patch_embed.proj.weight")) return ViTNames::kTimm;
+  for (const std::string prefix : {"vit.", ""})
+    if (has(state, prefix + "embeddings.patch_embeddings.projection.weight")) return ViTNames::kHuggingFace;
+  return {};
 }
 
 }  // namespace
@@ -63,11 +72,10 @@ const KeyMap& vit_key_map(ViTNames names) {
   return names == ViTNames::kHuggingFace ? hugging_face : names == ViTNames::kTorchvision ? torchvision : timm;
 }
 
+bool has_vit_names(const StateView& state) { return recognized_names(state).has_value(); }
+
 ViTNames vit_names(const StateView& state, const std::string& source) {
-  if (has(state, "conv_proj.weight")) return ViTNames::kTorchvision;
-  if (has(state, "patch_embed.proj.weight")) return ViTNames::kTimm;
-  for (const std::string prefix : {"vit.", ""})
-    if (has(state, prefix + "embeddings.patch_embeddings.projection.weight")) return ViTNames::kHuggingFace;
+  if (const auto names = recognized_names(state)) return *names;
   fail(source,
        ": the names of the tensors are not those of a Vision Transformer from Hugging Face, torchvision or timm (there "
        "is no embeddings.patch_embeddings.projection.weight, conv_proj.weight or patch_embed.proj.weight)");

@@ -14,6 +14,8 @@ enum class ViTNames { kHuggingFace, kTorchvision, kTimm };
 /// all.
 const KeyMap& vit_key_map(ViTNames names);
 
+/// Whether a family uses these names.
+bool has_vit_names(const StateView& state);
 /// The family that uses these names. Throws Error if there is none.
 ViTNames vit_names(const StateView& state, const std::string& source);
 

@@ -237,8 +237,7 @@ ModelFamily vit_family() {
           .load = load_model<ViT>,
           .make = make,
           .presets_note = ", these with patch 16 at 224 x 224",
-          .foreign_field = kTimmField,
-          .reads_files = true};
+          .recognizes = has_vit_names};
 }
 
 }  // namespace tern::models

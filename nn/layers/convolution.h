@@ -27,6 +27,7 @@ class ConvolutionLayer : public Module {
   const Parameter& weight() const { return weight_; }
   /// Undefined without.
   Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
+  const ConvOptions& options() const { return options_; }
 
  protected:
   ConvolutionLayer(const Scope& s, int dims, int64_t in, int64_t out, const SpatialSizes& kernel,

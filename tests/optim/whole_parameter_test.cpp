@@ -112,8 +112,8 @@ void muon_step(Reference& p, const Values& gradient, const optim::MuonOptions& o
   }
   const double ratio = static_cast<double>(p.rows) / p.columns;
   const double factor = o.scale == optim::MuonScale::kOriginal ? std::sqrt(std::max(1.0, ratio)) : 0.2 * std::sqrt(n);
-  for (size_t i = 0; i < x.size(); ++i)
-    p.weight[i] = p.weight[i] * (1 - o.lr * o.weight_decay) - o.lr * factor * x[place(i)];
+  const double kept = o.fixed_norm ? std::sqrt(p.rows) / length(p.weight) : 1 - o.lr * o.weight_decay;
+  for (size_t i = 0; i < x.size(); ++i) p.weight[i] = p.weight[i] * kept - o.lr * factor * x[place(i)];
 }
 
 /// Some steps of an optimizer and of its reference on one parameter.
@@ -123,7 +123,7 @@ void follows(const Options& options, void (*reference)(Reference&, const Values&
     SCOPED_TRACE(testing::Message() << Options::kName << " " << shape << " " << dtype);
     Tensor weight = leaf(fresh_normal(shape, 1, dtype));
     Reference expected{.rows = shape.dims() > 1 ? static_cast<int>(shape[0]) : 1,
-                       .columns = static_cast<int>(shape[shape.dims() - 1]),
+                       .columns = static_cast<int>(shape.dims() > 1 ? shape.numel() / shape[0] : shape[0]),
                        .weight = weight.to_vector<double>()};
     optim::RuleOptimizer<Options> optimizer({{"w", weight}}, options);
     for (uint64_t step = 0; step < 7; ++step) {
@@ -152,7 +152,11 @@ TEST(WholeParameters, FollowLoopsInDouble) {
     follows<optim::MuonOptions>({.lr = 0.02, .weight_decay = 0, .momentum = 0.8, .nesterov = false, .iterations = 3},
                                 muon_step, shape);
     follows<optim::MuonOptions>({.lr = 0.02, .scale = optim::MuonScale::kMatchAdamRms}, muon_step, shape);
+    follows<optim::MuonOptions>({.lr = 0.2, .fixed_norm = true}, muon_step, shape);
   }
+  // Kernels of convolutions are matrices of their first dimension and all others.
+  for (const Shape& shape : {Shape{3, 2, 2, 2}, Shape{7, 1, 3}})
+    follows<optim::MuonOptions>({.lr = 0.02}, muon_step, shape);
 }
 
 /// tests/golden/make_optimizers.py.
