@@ -107,5 +107,69 @@ TEST_P(ConvolutionColumns, AreCopied) {
   });
 }
 
+/// Many channels of 3 x 3, which the CPU may compute by Winograd's algorithm: some elements of the results.
+TEST_P(Convolution, ManyChannels) {
+  for (const auto& [batch, in, out, height, width] :
+       std::vector<std::array<int64_t, 5>>{{9, 96, 80, 16, 19}, {17, 64, 128, 12, 12}}) {
+    if (!target().is_cpu()) continue;
+    const ConvolutionShape s = convolution_shape(batch, in, out, 1, {{height, 3, 1, 1}, {width, 3, 1, 1}});
+    SCOPED_TRACE(describe(s));
+    const Array x = random_array(random, float32, input_shape(s), -1, 1);
+    const Array weight = random_array(random, float32, weight_shape(s), -1, 1);
+    const Array bias = random_array(random, float32, {out}, -1, 1);
+    const Array dy = random_array(random, float32, output_shape(s), -1, 1);
+    Array y(float32, output_shape(s)), dx(float32, input_shape(s)), dweight(float32, weight_shape(s));
+    expect_same_in_every_run({&y, &dx, &dweight}, [&](Call& on) {
+      convolution_forward(on.stream(), s, on(x), on(weight), on(bias), on(y),
+                          on.workspace(convolution_workspace(on.stream(), s, float32)));
+      convolution_backward_input(on.stream(), s, on(dy), on(weight), on(dx),
+                                 on.workspace(convolution_backward_input_workspace(on.stream(), s, float32)));
+      convolution_backward_weight(on.stream(), s, on(dy), on(x), on(dweight),
+                                  on.workspace(convolution_backward_weight_workspace(on.stream(), s, float32)));
+    });
+    const int64_t pixels = s.in_pixels();
+    // The pixel of position k of a kernel around `pixel`, or -1 outside of the image; sign: -1 for the transposed one.
+    const auto neighbour = [&](int64_t pixel, int64_t k, int64_t sign) -> int64_t {
+      const int64_t row = pixel / width + sign * (k / 3 - 1), column = pixel % width + sign * (k % 3 - 1);
+      return row < 0 || row >= height || column < 0 || column >= width ? -1 : row * width + column;
+    };
+    // Winograd's algorithm multiplies sums of inputs and of weights with factors up to 8, whose roundings are that much
+    // larger (Lavin & Gray, arXiv:1509.09308, section 7).
+    const auto expect = [](double got, double want, double size) { ASSERT_NEAR(got, want, 32 * 6e-8 * size + 1e-6); };
+    for (int sample = 0; sample < 400; ++sample) {
+      // The last element too.
+      const auto choose = [&](int64_t count) {
+        return sample == 0 ? count - 1 : static_cast<int64_t>(random() % static_cast<uint64_t>(count));
+      };
+      const int64_t n = choose(batch), pixel = choose(pixels), o = choose(out), i = choose(in), k = choose(9);
+      double sum = bias.at(o), size = std::abs(sum), dsum = 0, dsize = 0;
+      for (int64_t q = 0; q < 9; ++q) {
+        if (const int64_t at = neighbour(pixel, q, 1); at >= 0)
+          for (int64_t c = 0; c < in; ++c) {
+            const double term = x.at((n * pixels + at) * in + c) * weight.at((o * in + c) * 9 + q);
+            sum += term;
+            size += std::abs(term);
+          }
+        if (const int64_t at = neighbour(pixel, q, -1); at >= 0)
+          for (int64_t c = 0; c < out; ++c) {
+            const double term = dy.at((n * pixels + at) * out + c) * weight.at((c * in + i) * 9 + q);
+            dsum += term;
+            dsize += std::abs(term);
+          }
+      }
+      expect(y.at((n * pixels + pixel) * out + o), sum, size);
+      expect(dx.at((n * pixels + pixel) * in + i), dsum, dsize);
+      double slope = 0, slope_size = 0;
+      for (int64_t m = 0; m < batch * pixels && sample % 10 == 0; ++m)
+        if (const int64_t at = neighbour(m % pixels, k, 1); at >= 0) {
+          const double term = dy.at(m * out + o) * x.at((m / pixels * pixels + at) * in + i);
+          slope += term;
+          slope_size += std::abs(term);
+        }
+      if (sample % 10 == 0) expect(dweight.at((o * in + i) * 9 + k), slope, slope_size);
+    }
+  }
+}
+
 }  // namespace
 }  // namespace tern::kernels
