@@ -14,6 +14,7 @@ set(TERN_SANITIZE_TESTS
     kernels_fixed_threads_test
     kernels_gemm_test
     kernels_image_test
+    kernels_group_norm_test
     kernels_layerwise_optimizer_test
     kernels_linear_activation_test
     kernels_loss_scale_test
@@ -24,6 +25,7 @@ set(TERN_SANITIZE_TESTS
     kernels_pointwise_test
     kernels_pool_test
     kernels_reduce_test
+    kernels_resample_test
     kernels_rotary_test
     kernels_scan_test
     kernels_softmax_test

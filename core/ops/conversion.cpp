@@ -2,6 +2,7 @@
 
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/transfer.h"
+#include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/copy.h"
 
 namespace tern {
@@ -11,7 +12,7 @@ struct ToDType final : Function<ToDType> {
   static constexpr const char* kName = "to";
   static constexpr bool kTwiceDifferentiable = true;
   Tensor forward(const Tensor& x, DType dtype) {
-    const Tensor y = empty(x.shape(), {dtype, x.device()});
+    const Tensor y = detail::empty_ordered_like(x, {dtype, x.device()});
     kernels::copy(current_stream(x.device()), x.view(), y.view());
     return y;
   }

@@ -1,10 +1,16 @@
 #include "tern/core/ops/dropout.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pool.h"
+#include "tern/core/ops/random.h"
+#include "tern/core/ops/rearrange.h"
+#include "tern/core/ops/reduce.h"
+#include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/norm.h"
 
 namespace tern {
@@ -29,6 +35,31 @@ struct DropoutOp final : Function<DropoutOp> {
     return {detail::dropout_of(dy.contiguous(), dropout_, row_keys)};
   }
 };
+
+Tensor drop_blocks(const char* op, int dims, const Tensor& x, int64_t block_size, const DropoutOptions& options) {
+  TERN_CHECK(is_floating(x.dtype()) && x.dim() == dims + 2, op, ": x must be floating [batch, channels, ", dims,
+             " spatial dimensions], got ", x.describe());
+  TERN_CHECK(block_size >= 1, op, ": block_size must be at least 1, got ", block_size);
+  TERN_CHECK(options.p >= 0 && options.p <= 1, op, ": p must be in [0, 1], got ", options.p);
+  TERN_CHECK(!options.row_keys.defined(), op, ": row_keys are not taken");
+  if (options.p == 0 || x.numel() == 0) return x;
+  int64_t block = block_size;
+  for (int d = 2; d < x.dim(); ++d) block = std::min(block, x.size(d));
+  // Blocks lie within the image; each place is the first pixel of one with the probability `share`.
+  double share = options.p;
+  std::vector<int64_t> places = x.shape().vec(), padding;
+  for (int d = 2; d < x.dim(); ++d) {
+    const auto size = static_cast<double>(x.size(d)), starts = size - static_cast<double>(block) + 1;
+    share *= size / (static_cast<double>(block) * starts);
+    places[static_cast<size_t>(d)] -= block - 1;
+    padding.insert(padding.end(), {block - 1, block - 1});
+  }
+  Generator& generator = options.generator ? *options.generator : default_generator();
+  const Tensor starts = bernoulli(full(Shape(places), std::min(share, 1.0), {DType::kFloat32, x.device()}), generator);
+  const Tensor dropped = (dims == 2 ? max_pool2d : max_pool3d)(pad(starts, padding), block, {.stride = 1});
+  const Tensor kept = 1.0 - dropped;
+  return x * (kept * (static_cast<double>(x.numel()) / (sum(kept) + 1e-6))).to(x.dtype());
+}
 
 }  // namespace
 
@@ -55,7 +86,9 @@ Tensor dropout(const Tensor& x, const DropoutOptions& options) {
   if (dropout.p == 0) return x;
   if (x.dim() == 0) return detail::dropout_of(x.reshape({1}), dropout, {}).reshape(Shape{});
   detail::check_row_keys("dropout", options.row_keys, x.view().rows(), x.device());
-  return detail::dropout_of(x.contiguous(), dropout, options.row_keys);
+  // The masks belong to places of the shape, so they are drawn in its order.
+  const Tensor y = detail::dropout_of(x.contiguous(), dropout, options.row_keys);
+  return detail::has_channels_last(x) ? y.channels_last() : y;
 }
 
 Tensor feature_dropout(const Tensor& x, const DropoutOptions& options) {
@@ -65,6 +98,21 @@ Tensor feature_dropout(const Tensor& x, const DropoutOptions& options) {
   sizes[0] = x.size(0);
   sizes[1] = x.size(1);
   return x * dropout(ones({x.size(0), x.size(1)}, x.options()), options).reshape(sizes);
+}
+
+Tensor stochastic_depth(const Tensor& x, StochasticDepthMode mode, const DropoutOptions& options) {
+  TERN_CHECK(x.dim() > 0, "stochastic_depth: x must be [samples, ...], got ", x.shape());
+  if (options.p == 0) return x;
+  std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
+  if (mode == StochasticDepthMode::kRow) sizes[0] = x.size(0);
+  return x * dropout(ones({sizes[0], 1}, x.options()), options).reshape(sizes);
+}
+
+Tensor drop_block2d(const Tensor& x, int64_t block_size, const DropoutOptions& options) {
+  return drop_blocks("drop_block2d", 2, x, block_size, options);
+}
+Tensor drop_block3d(const Tensor& x, int64_t block_size, const DropoutOptions& options) {
+  return drop_blocks("drop_block3d", 3, x, block_size, options);
 }
 
 Tensor alpha_dropout(const Tensor& x, const DropoutOptions& options) {

@@ -20,6 +20,16 @@ Tensor dropout(const Tensor& x, const DropoutOptions& options);
 /// Zeroes whole channels of x [batch, channels, ...] with probability p and scales the others by 1 / (1 - p) (Tompson
 /// et al., arXiv:1411.4280), as PyTorch's dropout1d, dropout2d and dropout3d. row_keys: of the batch.
 Tensor feature_dropout(const Tensor& x, const DropoutOptions& options);
+/// Stochastic depth (Huang et al., arXiv:1603.09382): zeroes with probability p each sample, the entries of dimension
+/// 0, or the whole batch, and scales the others by 1 / (1 - p), as torchvision.ops.stochastic_depth.
+enum class StochasticDepthMode : uint8_t { kRow, kBatch };
+Tensor stochastic_depth(const Tensor& x, StochasticDepthMode mode, const DropoutOptions& options);
+/// Zeroes squares of block_size pixels in each channel (Ghiasi et al., arXiv:1810.12890), so many that a share p of the
+/// pixels is about what is lost, and scales what is left by the number of pixels over the number of those left, as
+/// torchvision.ops.drop_block2d. x: floating [batch, channels, height, width]; a larger block is as large as the
+/// image's shorter side. drop_block3d: cubes, of [batch, channels, depth, height, width]. row_keys are not taken.
+Tensor drop_block2d(const Tensor& x, int64_t block_size, const DropoutOptions& options);
+Tensor drop_block3d(const Tensor& x, int64_t block_size, const DropoutOptions& options);
 /// Sets each element with probability p to the negative limit of SELU, and then scales and shifts all elements so that
 /// mean 0 and variance 1 stay so (Klambauer et al., arXiv:1706.02515). p = 1 gives zeros.
 Tensor alpha_dropout(const Tensor& x, const DropoutOptions& options);

@@ -1,6 +1,7 @@
 #pragma once
 // For ops on images: [batch, channels, spatial...] with the channels last in memory (Tensor::channels_last).
 
+#include <algorithm>
 #include <array>
 #include <vector>
 
@@ -21,6 +22,14 @@ inline kernels::View rows_of(const Tensor& x) {
   for (int d = 2; d < x.dim(); ++d) sizes[static_cast<size_t>(d + 4 - x.dim())] = x.size(d);
   const Shape shape(sizes);
   return {x.raw_data(), x.dtype(), shape.dims(), shape.data(), contiguous_strides(shape).data()};
+}
+
+/// [batch, channels, spatial...] as [batch, spatial..., channels].
+inline kernels::View channels_moved_last(const kernels::View& x) {
+  kernels::View moved = x;
+  std::rotate(moved.shape + 1, moved.shape + 2, moved.shape + moved.dims);
+  std::rotate(moved.strides + 1, moved.strides + 2, moved.strides + moved.dims);
+  return moved;
 }
 
 /// Throws Error that names `op` and `what` unless least <= value < 2^31, so that products of sizes do not overflow.

@@ -4,10 +4,12 @@
 
 #include "tern/core/autograd/function.h"
 #include "tern/core/memory/index_check.h"
+#include "tern/core/ops/images.h"
 #include "tern/core/ops/indexed_write.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
+#include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/embedding.h"
 
@@ -155,11 +157,15 @@ Tensor concatenate(const std::vector<Tensor>& tensors, int dim) {
   const ProfileRange range(kName, RangeKind::kOp);
   AllocationTag tag(kName);
   const bool record = detail::should_record(inputs.data(), count);
-  const Tensor y = empty(tensors[0].shape().with(dim, total), tensors[0].options());
+  const Shape shape = tensors[0].shape().with(dim, total);
+  // In memory like the first tensor; the copies then follow the order of memory.
+  const bool last = detail::has_channels_last(tensors[0]);
+  const Tensor y = last ? detail::empty_channels_last(shape, tensors[0].options()) : empty(shape, tensors[0].options());
+  const auto in_order = [&](const Tensor& t) { return last ? detail::channels_moved_last(t.view()) : t.view(); };
   int64_t begin = 0;
   for (const Tensor& x : tensors) {
     if (record) detail::check_input(kName, x);
-    kernels::copy(current_stream(y.device()), x.view(), y.slice(dim, begin, begin + x.size(dim)).view());
+    kernels::copy(current_stream(y.device()), in_order(x), in_order(y.slice(dim, begin, begin + x.size(dim))));
     begin += x.size(dim);
   }
   if (range.recording()) range.count_tensors(inputs.data(), count, &y, 1);

@@ -216,11 +216,17 @@ Shape result_shape(const detail::PointwiseOp& op, detail::PointwiseInputs inputs
   return shape;
 }
 
-/// In memory like the first input of the result's shape, if that has its channels last.
+bool is_expanded(const Tensor& x) {
+  for (int d = 0; d < x.dim(); ++d)
+    if (x.strides()[static_cast<size_t>(d)] == 0 && x.size(d) > 1) return true;
+  return false;
+}
+
+/// In memory like the first input of the result's shape that was not expanded to it, if that has its channels last.
 Tensor empty_result(detail::PointwiseInputs inputs, const Shape& shape, const TensorOptions& options) {
   if (shape.dims() < 3) return empty(shape, options);
   for (const Tensor* x : inputs)
-    if (x->shape() == shape) return detail::empty_ordered_like(*x, options);
+    if (x->defined() && x->shape() == shape && !is_expanded(*x)) return detail::empty_ordered_like(*x, options);
   return empty(shape, options);
 }
 
@@ -256,7 +262,7 @@ Tensor detail::pointwise_derivative(const detail::PointwiseOp& op, int input, co
   operands.add(dy);
   operands.add(saved);
   const detail::PointwiseInputs inputs = operands;
-  const Tensor dx = empty_ordered_like(dy, dy.options());
+  const Tensor dx = empty_result(inputs, dy.shape(), dy.options());
   run_kernel(op, {PointwisePass::kBackward, input, 0}, inputs, compute_type(op, dy.dtype()), dx);
   if (const int count = static_cast<int>(inputs.size()); detail::should_record(inputs.data(), count)) {
     auto node = std::make_shared<PointwiseBackward>(op, input);

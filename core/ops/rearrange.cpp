@@ -7,6 +7,7 @@
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/sort.h"
+#include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/copy.h"
 
 namespace tern {
@@ -87,6 +88,11 @@ bool reads_once(const Pieces& pieces, const Shape& source) {
   return true;
 }
 
+/// In memory like x, if that has its channels last.
+Tensor ordered(const Tensor& x, const Shape& shape) {
+  return detail::has_channels_last(x) ? detail::empty_channels_last(shape, x.options()) : empty(shape, x.options());
+}
+
 Tensor rearrange(const Tensor& x, const Shape& shape, const Pieces& pieces, double value = 0);
 
 /// The gradient of a Rearrange that reads elements several times: each gets the sum of the gradients of its copies.
@@ -98,7 +104,8 @@ struct RearrangeGradient final : Function<RearrangeGradient> {
   Tensor forward(const Tensor& dy, const Shape& shape, const Pieces& pieces) {
     shape_ = dy.shape();
     pieces_ = pieces;
-    Tensor dx = zeros(shape, dy.options());
+    const Tensor dx = ordered(dy, shape);
+    kernels::fill(current_stream(dx.device()), 0, dx.view());
     for_each_block(dx, dy, pieces, [&](const Tensor& to, const Tensor& from) {
       std::vector<int> repeated, flipped;
       Tensor target = to, gradient = from;
@@ -139,7 +146,7 @@ struct Rearrange final : Function<Rearrange> {
   Tensor forward(const Tensor& x, const Shape& shape, const Pieces& pieces, double value) {
     shape_ = x.shape();
     pieces_ = pieces;
-    const Tensor y = empty(shape, x.options());
+    const Tensor y = ordered(x, shape);
     if (std::all_of(pieces.begin(), pieces.end(), [](const auto& of_dim) { return of_dim.size() <= 1; }))
       fill_outside(y, pieces, value);
     for_each_block(x, y, pieces, [&](const Tensor& from, const Tensor& to) {

@@ -1,6 +1,7 @@
 #include "tern/core/ops/reduction.h"
 
 #include "tern/core/ops/workspace.h"
+#include "tern/core/tensor/tensor_impl.h"
 
 namespace tern::detail {
 
@@ -31,7 +32,9 @@ DType accumulation_type(DType dtype) {
 }
 
 Tensor run_reduction(kernels::Reduction reduction, const Tensor& x, uint32_t bits, bool keepdim, DType dtype) {
-  const Tensor y = empty(reduced_shape(x.shape(), bits, true), {dtype, x.device()});
+  const Shape shape = reduced_shape(x.shape(), bits, true);
+  const TensorOptions options{dtype, x.device()};
+  const Tensor y = keepdim && has_channels_last(x) ? empty_channels_last(shape, options) : empty(shape, options);
   const kernels::Stream stream = current_stream(x.device());
   const Workspace workspace(x.device(), [&] { return kernels::reduce_workspace(stream, x.view(), bits, y.view()); });
   kernels::reduce(stream, reduction, x.view(), bits, workspace.data(), y.view());

@@ -140,19 +140,6 @@ struct Backward {
   }
 };
 
-/// Second stage: adds the blocks' partial sums [blocks, 2, cols] in order.
-template <class F>
-void add_partial_sums(const F* sums, int64_t blocks, int64_t cols, const View& result) {
-  if (!result) return;
-  dispatch_float(result.dtype, [&]<class B>() {
-    parallel_for(cols, kTile, [&](int64_t begin, int64_t end) {
-      F total[kTile] = {};
-      for (int64_t b = 0; b < blocks; ++b) add_to(total, sums + b * 2 * cols + begin, end - begin);
-      narrow(total, result.as<B>() + begin, end - begin);
-    });
-  });
-}
-
 }  // namespace
 
 void layer_norm_forward(Stream, ConstView x, ConstView residual, ConstView gamma, ConstView beta, double eps,

@@ -1,10 +1,11 @@
 #pragma once
-// The steps of the forward pass of layer and RMS norm for one row.
+// The steps of the forward pass of layer and RMS norm for one row; sums of the gradients of weight and bias.
 
 #include <cmath>
 
 #include "tern/kernels/cpu/dropout.h"
 #include "tern/kernels/cpu/rows.h"
+#include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
@@ -97,6 +98,19 @@ void normalize_row(const T* z, int64_t cols, ComputeType<T> mean, ComputeType<T>
     else
       map_row<F>(y + j, n, centered, from);
   }
+}
+
+/// Second stage: adds the blocks' partial sums [blocks, 2, cols] in order.
+template <class F>
+void add_partial_sums(const F* sums, int64_t blocks, int64_t cols, const View& result) {
+  if (!result) return;
+  dispatch_float(result.dtype, [&]<class B>() {
+    parallel_for(cols, kTile, [&](int64_t begin, int64_t end) {
+      F total[kTile] = {};
+      for (int64_t b = 0; b < blocks; ++b) add_to(total, sums + b * 2 * cols + begin, end - begin);
+      narrow(total, result.as<B>() + begin, end - begin);
+    });
+  });
 }
 
 }  // namespace

@@ -1,7 +1,5 @@
 #include "tern/nn/layers/dropout.h"
 
-#include "tern/core/ops/pointwise.h"
-
 namespace tern::nn {
 
 Dropout::Dropout(const Scope& s, double p) : Module(s), p_(p) {
@@ -39,17 +37,26 @@ Tensor AlphaDropout::forward(const Tensor& input) const {
   });
 }
 
-DropPath::DropPath(const Scope& s, double p) : Module(s), p_(p) {
+DropPath::DropPath(const Scope& s, double p, StochasticDepthMode mode) : Module(s), p_(p), mode_(mode) {
   TERN_CHECK(p >= 0 && p <= 1, "nn::DropPath: p must be in [0, 1], got ", p);
 }
 
 Tensor DropPath::forward(const Tensor& input) const {
   return hooked(input, [&](const Tensor& x) {
-    if (!is_training() || p_ == 0) return x;
-    TERN_CHECK(x.dim() > 0, "nn::DropPath: x must be [samples, ...], got ", x.shape());
-    std::vector<int64_t> sizes(static_cast<size_t>(x.dim()), 1);
-    sizes[0] = x.size(0);
-    return x * dropout(ones({x.size(0), 1}, x.options()), {.p = p_, .generator = &generator()}).reshape(sizes);
+    return is_training() ? stochastic_depth(x, mode_, {.p = p_, .generator = &generator()}) : x;
+  });
+}
+
+DropBlock::DropBlock(const Scope& s, int dims, double p, int64_t block_size)
+    : Module(s), dims_(dims), p_(p), block_size_(block_size) {
+  TERN_CHECK(p >= 0 && p <= 1, "nn::DropBlock: p must be in [0, 1], got ", p);
+  TERN_CHECK(block_size >= 1, "nn::DropBlock: block_size must be at least 1, got ", block_size);
+}
+
+Tensor DropBlock::forward(const Tensor& input) const {
+  return hooked(input, [&](const Tensor& x) {
+    if (!is_training()) return x;
+    return (dims_ == 2 ? drop_block2d : drop_block3d)(x, block_size_, {.p = p_, .generator = &generator()});
   });
 }
 

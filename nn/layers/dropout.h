@@ -42,16 +42,40 @@ class AlphaDropout final : public Module {
   double p_;
 };
 
-/// Stochastic depth (Huang et al., arXiv:1603.09382): in training zeroes whole samples, the entries of dimension 0,
-/// with probability p and scales the others by 1 / (1 - p); in evaluation returns x. For the branch of a residual sum.
+/// In training tern::stochastic_depth, which zeroes whole samples, the entries of dimension 0, or the batch; in
+/// evaluation returns x. For the branch of a residual sum. torchvision.ops.StochasticDepth.
 class DropPath final : public Module {
  public:
-  DropPath(const Scope& s, double p);
+  DropPath(const Scope& s, double p, StochasticDepthMode mode = StochasticDepthMode::kRow);
 
   Tensor forward(const Tensor& x) const;
 
  private:
   double p_;
+  StochasticDepthMode mode_;
+};
+
+/// What DropBlock2d and DropBlock3d share: in training tern::drop_block2d or drop_block3d; in evaluation returns x.
+class DropBlock : public Module {
+ public:
+  Tensor forward(const Tensor& x) const;
+
+ protected:
+  DropBlock(const Scope& s, int dims, double p, int64_t block_size);
+
+ private:
+  int dims_;
+  double p_;
+  int64_t block_size_;
+};
+/// torchvision.ops.DropBlock2d.
+class DropBlock2d final : public DropBlock {
+ public:
+  DropBlock2d(const Scope& s, double p, int64_t block_size) : DropBlock(s, 2, p, block_size) {}
+};
+class DropBlock3d final : public DropBlock {
+ public:
+  DropBlock3d(const Scope& s, double p, int64_t block_size) : DropBlock(s, 3, p, block_size) {}
 };
 
 }  // namespace tern::nn

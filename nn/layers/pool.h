@@ -2,6 +2,8 @@
 // Pooling as modules, with PyTorch's names: nn::MaxPool2d(scope, 2), nn::AvgPool2d(scope, 3, {.stride = 2}),
 // nn::AdaptiveAvgPool2d(scope, 1). core/ops/pool.h defines the functions.
 
+#include <vector>
+
 #include "tern/core/ops/pool.h"
 #include "tern/nn/module.h"
 
@@ -71,6 +73,62 @@ struct AdaptiveMaxPool2d final : AdaptivePoolModule<tern::adaptive_max_pool2d> {
 };
 struct AdaptiveMaxPool3d final : AdaptivePoolModule<tern::adaptive_max_pool3d> {
   using AdaptivePoolModule::AdaptivePoolModule;
+};
+
+/// The module whose forward is kFunction(x, indices, kernel, options).
+template <Tensor (*kFunction)(const Tensor&, const Tensor&, const SpatialSizes&, const MaxUnpoolOptions&)>
+class MaxUnpoolModule : public Module {
+ public:
+  explicit MaxUnpoolModule(const Scope& s, const SpatialSizes& kernel, const MaxUnpoolOptions& options = {})
+      : Module(s), kernel_(kernel), options_(options) {}
+  /// size: of the result, one number for each spatial dimension; unless given that of the options.
+  Tensor forward(const Tensor& x, const Tensor& indices, const std::vector<int64_t>& size = {}) const {
+    return hooked(x, [&](const Tensor& input) {
+      MaxUnpoolOptions options = options_;
+      if (!size.empty()) options.size = size;
+      return kFunction(input, indices, kernel_, options);
+    });
+  }
+
+ private:
+  SpatialSizes kernel_;
+  MaxUnpoolOptions options_;
+};
+
+struct MaxUnpool1d final : MaxUnpoolModule<tern::max_unpool1d> {
+  using MaxUnpoolModule::MaxUnpoolModule;
+};
+struct MaxUnpool2d final : MaxUnpoolModule<tern::max_unpool2d> {
+  using MaxUnpoolModule::MaxUnpoolModule;
+};
+struct MaxUnpool3d final : MaxUnpoolModule<tern::max_unpool3d> {
+  using MaxUnpoolModule::MaxUnpoolModule;
+};
+
+/// The module whose forward is kFunction(x, power, kernel, options).
+template <Tensor (*kFunction)(const Tensor&, double, const SpatialSizes&, const LpPoolOptions&)>
+class LpPoolModule : public Module {
+ public:
+  LpPoolModule(const Scope& s, double power, const SpatialSizes& kernel, const LpPoolOptions& options = {})
+      : Module(s), power_(power), kernel_(kernel), options_(options) {}
+  Tensor forward(const Tensor& x) const {
+    return hooked(x, [&](const Tensor& input) { return kFunction(input, power_, kernel_, options_); });
+  }
+
+ private:
+  double power_;
+  SpatialSizes kernel_;
+  LpPoolOptions options_;
+};
+
+struct LPPool1d final : LpPoolModule<tern::lp_pool1d> {
+  using LpPoolModule::LpPoolModule;
+};
+struct LPPool2d final : LpPoolModule<tern::lp_pool2d> {
+  using LpPoolModule::LpPoolModule;
+};
+struct LPPool3d final : LpPoolModule<tern::lp_pool3d> {
+  using LpPoolModule::LpPoolModule;
 };
 
 }  // namespace tern::nn

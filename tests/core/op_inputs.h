@@ -239,6 +239,30 @@ inline void layer_calls(const AddCall& op) {
   op("conv_transpose2d", [](Inputs& in) {
     return conv_transpose2d(in.like({2, 4, 3, 2}), in.like({4, 3, 2, 2}), in.like_or_none({3}), {.stride = 2});
   });
+  op("group_norm", [](Inputs& in) { return group_norm(in.any(), 1 + in.below(3), in.like_or_none({3}), {}, 0.1); });
+  op("instance_norm", [](Inputs& in) { return instance_norm(in.any(), {}, {}, {}, in.like_or_none({3})); });
+  op("local_response_norm", [](Inputs& in) { return local_response_norm(in.any(), in.below(4)); });
+  op("interpolate", [](Inputs& in) {
+    return interpolate(in.any(), {.size = in.below(5), .mode = static_cast<InterpolateMode>(in.below(5))});
+  });
+  op("unfold", [](Inputs& in) { return unfold(in.any(), {in.below(3), 2}, {.padding = in.below(2)}); });
+  op("fold", [](Inputs& in) { return fold(in.any(), {2, in.below(4)}, 1 + in.below(2)); });
+  op("pixel_shuffle", [](Inputs& in) { return pixel_shuffle(in.any(), in.below(3)); });
+  op("pixel_unshuffle", [](Inputs& in) { return pixel_unshuffle(in.any(), in.below(3)); });
+  op("channel_shuffle", [](Inputs& in) { return channel_shuffle(in.any(), in.below(4)); });
+  op("max_unpool2d", [](Inputs& in) { return max_unpool2d(in.like({1, 2, 3, 3}), in.like({1, 2, 3, 3}, int64), 2); });
+  op("lp_pool2d", [](Inputs& in) { return lp_pool2d(in.any(), 2, 1 + in.below(3)); });
+  op("grid_sample", [](Inputs& in) {
+    const GridSampleOptions options{static_cast<GridSampleMode>(in.below(3)), static_cast<GridPadding>(in.below(3)),
+                                    in.one_in(2)};
+    return grid_sample(in.like({2, 3, 4, 5}), in.like({2, 3, 3, 2}), options);
+  });
+  op("affine_grid", [](Inputs& in) { return affine_grid(in.like({2, 2, 3}), Shape{2, 1, 1 + in.below(3), 4}); });
+  op("drop_block2d", [](Inputs& in) { return drop_block2d(in.any(), 2, {.p = 0.3, .generator = &in.generator()}); });
+  op("stochastic_depth", [](Inputs& in) {
+    const auto mode = in.one_in(2) ? StochasticDepthMode::kRow : StochasticDepthMode::kBatch;
+    return stochastic_depth(in.any(), mode, {.p = 0.3, .generator = &in.generator()});
+  });
   op("max_pool2d", [](Inputs& in) { return max_pool2d(in.any(), 1 + in.below(3), {.padding = in.below(2)}); });
   op("avg_pool1d", [](Inputs& in) { return avg_pool1d(in.any(), 1 + in.below(3), {.ceil_mode = in.one_in(2)}); });
   op("adaptive_avg_pool2d", [](Inputs& in) { return adaptive_avg_pool2d(in.any(), {in.below(4), in.below(3) - 1}); });

@@ -15,10 +15,12 @@ namespace tern::test {
 namespace {
 
 const std::vector<std::string> kHeaders = {
-    "tensor.h",        "ops/pointwise.h",   "ops/reduce.h",    "ops/statistics.h", "ops/softmax.h", "ops/vector_norm.h",
-    "ops/sort.h",      "ops/indexing.h",    "ops/rearrange.h", "ops/matmul.h",     "ops/linear.h",  "ops/norm.h",
-    "ops/attention.h", "ops/rotary.h",      "ops/dropout.h",   "ops/random.h",     "ops/loss.h",    "ops/bitwise.h",
-    "ops/special.h",   "ops/convolution.h", "ops/pool.h",      "ops/batch_norm.h"};
+    "tensor.h",          "ops/pointwise.h",  "ops/reduce.h",     "ops/statistics.h",  "ops/softmax.h",
+    "ops/vector_norm.h", "ops/sort.h",       "ops/indexing.h",   "ops/rearrange.h",   "ops/matmul.h",
+    "ops/linear.h",      "ops/norm.h",       "ops/attention.h",  "ops/rotary.h",      "ops/dropout.h",
+    "ops/random.h",      "ops/loss.h",       "ops/bitwise.h",    "ops/special.h",     "ops/convolution.h",
+    "ops/pool.h",        "ops/batch_norm.h", "ops/group_norm.h", "ops/interpolate.h", "ops/patches.h",
+    "ops/grid_sample.h"};
 /// Members of Tensor that are no ops, what takes no tensor, and what is internal.
 const std::set<std::string> kNoOps = {"grad", "detach", "sequence_positions", "dropout_of", "integer_beside"};
 
@@ -40,7 +42,7 @@ std::string text_of(const std::string& path) {
 std::vector<std::string> declared_in(const std::string& header) {
   const std::string start = header == "tensor.h" ? "\n  " : "\n", text = text_of("core/" + header);
   const std::string types =
-      "Tensor|SortResult|UniqueResult|SumAndNorm|Extremes|VarMean|StdMean|Histogram|MaxPoolResult";
+      "Tensor|SortResult|UniqueResult|SumAndNorm|Extremes|VarMean|StdMean|Histogram|MaxPoolResult|RecurrentResult";
   const std::regex pattern(start + "(?:" + types + R"(|std::vector<Tensor>) (\w+)\()");
   std::vector<std::string> names;
   for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) {

@@ -20,17 +20,18 @@ MOST_BYTES = 100_000  # of a case
 
 # Those that tests/core/onnx_*.h and tests/optim/onnx_optimizer_test.cpp have rows for.
 OPS = set("""
-Abs Acos Acosh Adagrad Adam Add And ArgMax ArgMin Asin Asinh Atan Atanh Attention BitCast BitShift BitwiseAnd
-BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Celu CenterCropPad Clip Compress Concat ConstantOfShape Cos Cosh
-CumProd CumSum DepthToSpace Div Dropout Einsum Elu Equal Erf Exp Expand EyeLike Flatten FlexAttention Floor Gather
-GatherElements GatherND Gelu Gemm Greater GreaterOrEqual HardSigmoid HardSwish Hardmax Identity IsInf IsNaN
-LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization MatMul MatMulInteger Max Mean
-MeanVarianceNormalization Min Mish Mod Momentum Mul Neg NegativeLogLikelihoodLoss NonZero Not OneHot Or PRelu Pad
-Pow RMSNormalization Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin
-ReduceProd ReduceSum ReduceSumSquare Relu Reshape ReverseSequence Round Scatter ScatterElements ScatterND Selu Shape
-Shrink Sigmoid Sign Sin Sinh Size Slice Softmax SoftmaxCrossEntropyLoss Softplus Softsign SpaceToDepth Split
-SplitToSequence Sqrt Squeeze Sub Sum SwiGLU Swish Tan Tanh TensorScatter ThresholdedRelu Tile TopK Transpose Trilu
-Unique Unsqueeze Where Xor
+Abs Acos Acosh Adagrad Adam Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BitCast
+BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Celu CenterCropPad Clip Col2Im Compress Concat
+ConstantOfShape Conv ConvTranspose Cos Cosh CumProd CumSum DepthToSpace Div Dropout Einsum Elu Equal Erf Exp Expand
+EyeLike Flatten FlexAttention Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater
+GreaterOrEqual GridSample GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN
+LRN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization LpPool MatMul MatMulInteger Max
+MaxPool MaxUnpool Mean MeanVarianceNormalization Min Mish Mod Momentum Mul Neg NegativeLogLikelihoodLoss NonZero Not
+OneHot Or PRelu Pad Pow RMSNormalization Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
+ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize ReverseSequence Round Scatter
+ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax SoftmaxCrossEntropyLoss Softplus
+Softsign SpaceToDepth Split SplitToSequence Sqrt Squeeze Sub Sum SwiGLU Swish Tan Tanh TensorScatter ThresholdedRelu
+Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
 """.split())
 TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
          "uint8": "U8", "bool": "BOOL"}
