@@ -76,6 +76,7 @@
 #include "tern/models/families.h"
 #include "tern/models/image/image_task.h"
 #include "tern/models/key_map.h"
+#include "tern/models/lstm/lstm.h"
 #include "tern/models/text/text_pipeline.h"
 #include "tern/models/text/text_task.h"
 #include "tern/models/trainer/trainer.h"

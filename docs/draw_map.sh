@@ -10,7 +10,7 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 # NAME|Y|HEIGHT|WHAT|FOLDERS|LINES OF TEXT. Floors that stand in one row share a line, divided by "//".
 floors=(
   'tests|20|58|contracts of kernels, emulator, tests|kernels emulator core models house // bench|20|58|timing, comparing with others|kernels train compare gpu'
-  'models|96|86|models, the training loop, the program tern|encoder distilbert vit text image trainer cli|a model family is a folder and a row of a table'
+  'models|96|86|models, the training loop, the program tern|encoder distilbert lstm vit text image trainer cli|a model family is a folder and a row of a table'
   'dist|200|72|several processes: data parallel, ZeRO, MPI, NCCL|mpi cuda no_cuda'
   'nn|290|118|modules and layers|layers // optim|290|118|optimizers, schedules, EMA| // data|290|118|sets, tokenizers, loaders|datasets tokenizers images samplers transforms'
   'core|426|146|tensors, memory, autograd, differentiable ops, files|device memory tensor io profiler autograd ops cuda no_cuda|folders are floors too, from device (the lowest) to cuda|an op is one struct, which is also its node in the graph'

@@ -9,6 +9,7 @@
 #include "tern/models/cnn/cnn.h"
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/hf_config.h"
+#include "tern/models/lstm/lstm.h"
 #include "tern/models/vit/vit.h"
 
 namespace tern::models {
@@ -19,7 +20,7 @@ namespace fs = std::filesystem;
 constexpr const char* kTimmField = "architecture";  // of timm's config.json, which adds nothing to what shapes give
 
 std::vector<ModelFamily>& table() {
-  static std::vector<ModelFamily> families = {distilbert_family(), vit_family(), cnn_family()};
+  static std::vector<ModelFamily> families = {distilbert_family(), vit_family(), cnn_family(), lstm_family()};
   return families;
 }
 

@@ -28,6 +28,7 @@ struct ModelFamily {
   std::unique_ptr<Model> (*make)(const std::string& preset, const BuildOptions& options) = nullptr;
   std::string presets_note = {};  // what --help says after the sizes
   bool sized_by_data = false;     // a new model is made for the size of the images, if they all have one
+  double small_lr = 5e-4;         // learning rate of a text model from scratch, except the preset "base"
   /// Whether weights without a config.json have this family's names; null: it reads none.
   bool (*recognizes)(const StateView& weights) = nullptr;
 };

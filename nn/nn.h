@@ -22,6 +22,7 @@
 #include "tern/nn/layers/padding.h"
 #include "tern/nn/layers/patches.h"
 #include "tern/nn/layers/pool.h"
+#include "tern/nn/layers/recurrent.h"
 #include "tern/nn/layers/rms_norm.h"
 #include "tern/nn/layers/shape.h"
 #include "tern/nn/layers/torch_attention.h"

@@ -24,6 +24,7 @@ set(TERN_SANITIZE_TESTS
     kernels_parallel_test
     kernels_pointwise_test
     kernels_pool_test
+    kernels_recurrent_test
     kernels_reduce_test
     kernels_resample_test
     kernels_rotary_test

@@ -29,7 +29,7 @@ struct CastRow {
 /// log_softmax, layer_norm and cross_entropy keep 16-bit storage and compute in fp32 inside the kernel. Ops that are
 /// not listed take their inputs as they are; mixed types are resolved by promotion (add, mul, where, cat...).
 const CastRow kCastTable[] = {
-    {detail::CastPolicy::kLow, {"matmul", "linear", "attention", "convolution"}},
+    {detail::CastPolicy::kLow, {"matmul", "linear", "attention", "convolution", "recurrent"}},
     {detail::CastPolicy::kFp32, {"exp",      "expm1",      "log",   "log1p",  "log2", "log10",    "pow",  "pow_scalar",
                                  "square",   "reciprocal", "rsqrt", "acos",   "asin", "cosh",     "sinh", "tan",
                                  "softplus", "sum",        "prod",  "cumsum", "norm", "nll_loss", "loss"}},

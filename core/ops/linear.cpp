@@ -14,12 +14,12 @@
 namespace tern {
 
 using detail::as_rows, detail::autocast_linear, detail::bias_for, detail::check_linear, detail::contiguous_or_none,
-    detail::count_product, detail::linear_shape;
+    detail::count_product, detail::linear_activation_gradients, detail::linear_input_gradient, detail::linear_product,
+    detail::linear_shape, detail::linear_weight_gradients;
 
-namespace {
+namespace detail {
 
-/// dpre weight, added to `sum` if that is defined.
-Tensor input_gradient(const Tensor& dpre, const Tensor& weight, const Tensor& sum = {}) {
+Tensor linear_input_gradient(const Tensor& dpre, const Tensor& weight, const Tensor& sum) {
   const Tensor dx = sum.defined() ? sum : empty({dpre.size(0), weight.size(1)}, dpre.options());
   count_product(dx.size(0), dx.size(1), dpre.size(1), dpre.dtype());
   const kernels::Stream stream = current_stream(dpre.device());
@@ -31,8 +31,7 @@ Tensor input_gradient(const Tensor& dpre, const Tensor& weight, const Tensor& su
   return dx;
 }
 
-/// dweight = dpre^T x and, when dbias is defined, the column sums of dpre.
-void weight_gradients(const Tensor& dpre, const Tensor& x, const Tensor& dweight, const Tensor& dbias) {
+void linear_weight_gradients(const Tensor& dpre, const Tensor& x, const Tensor& dweight, const Tensor& dbias) {
   count_product(dweight.size(0), dweight.size(1), dpre.size(0), dpre.dtype());
   const kernels::Stream stream = current_stream(dpre.device());
   const Workspace workspace(dpre.device(), [&] {
@@ -41,15 +40,30 @@ void weight_gradients(const Tensor& dpre, const Tensor& x, const Tensor& dweight
   kernels::linear_weight_backward(stream, dpre.view(), x.view(), dweight.view(), dbias.view(), workspace.data());
 }
 
-/// dpre = dy * activation'(pre) and dbias, the column sums of dpre. Without activation pre and dpre are undefined.
-void activation_gradients(const Tensor& dy, const Tensor& pre, Activation activation, const Tensor& dpre,
-                          const Tensor& dbias) {
+void linear_activation_gradients(const Tensor& dy, const Tensor& pre, Activation activation, const Tensor& dpre,
+                                 const Tensor& dbias) {
   const kernels::Stream stream = current_stream(dy.device());
   const Workspace workspace(dy.device(),
                             [&] { return kernels::linear_activation_backward_workspace(stream, dy.view()); });
   kernels::linear_activation_backward(stream, dy.view(), pre.view(), activation, dpre.view(), dbias.view(),
                                       workspace.data());
 }
+
+Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
+                      const Tensor& pre) {
+  const Tensor y = empty({x.size(0), weight.size(0)}, x.options());
+  const kernels::Stream stream = current_stream(x.device());
+  const Workspace workspace(x.device(),
+                            [&] { return kernels::linear_workspace(stream, x.view(), weight.view(), y.view()); });
+  kernels::linear_forward(stream, x.view(), weight.view(), bias.view(), activation, pre.view(), y.view(),
+                          workspace.data());
+  count_product(x.size(0), weight.size(0), x.size(1), x.dtype());
+  return y;
+}
+
+}  // namespace detail
+
+namespace {
 
 // The same gradients made of ops, for a second derivative. A weight of another type than dpre is autocast's: its own
 // type is then that of the products.
@@ -68,19 +82,6 @@ Tensor recorded_activation_gradient(const Tensor& dy, const Tensor& pre, Activat
   if (activation == Activation::kRelu)
     return detail::pointwise_derivative(detail::describe_pointwise(kernels::Relu{}), 0, dy, saved);
   return detail::pointwise_derivative(detail::describe_pointwise(kernels::Gelu{}), 0, dy, saved);
-}
-
-/// activation(x weight^T + bias); pre: where the pre-activation goes, or undefined.
-Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias, Activation activation,
-                      const Tensor& pre) {
-  const Tensor y = empty({x.size(0), weight.size(0)}, x.options());
-  const kernels::Stream stream = current_stream(x.device());
-  const Workspace workspace(x.device(),
-                            [&] { return kernels::linear_workspace(stream, x.view(), weight.view(), y.view()); });
-  kernels::linear_forward(stream, x.view(), weight.view(), bias.view(), activation, pre.view(), y.view(),
-                          workspace.data());
-  count_product(x.size(0), weight.size(0), x.size(1), x.dtype());
-  return y;
 }
 
 /// Output 0 is the result. What goes into the activation is output 1, which only the second derivative uses.
@@ -148,13 +149,13 @@ struct Linear final : Function<Linear> {
     // The bias gradient comes with the weight's product; on the CPU an activation's pass over dy is the better place.
     const bool with_weight = needs_grad(1) && (!active || dy.device().is_cuda());
     if (active || (needs_grad(2) && !with_weight))
-      activation_gradients(dy, active ? pre_.get() : Tensor(), activation_, active ? dpre : Tensor(),
-                           with_weight ? Tensor() : grads[2]);
-    if (needs_grad(0)) grads[0] = input_gradient(dpre, weight_.get(), take_sum());
+      linear_activation_gradients(dy, active ? pre_.get() : Tensor(), activation_, active ? dpre : Tensor(),
+                                  with_weight ? Tensor() : grads[2]);
+    if (needs_grad(0)) grads[0] = linear_input_gradient(dpre, weight_.get(), take_sum());
     if (needs_grad(1)) {
       const Tensor x = x_.get();
       grads[1] = empty({dpre.size(1), x.size(1)}, {weight_dtype_, dy.device()});
-      weight_gradients(dpre, x, grads[1], with_weight ? grads[2] : Tensor());
+      linear_weight_gradients(dpre, x, grads[1], with_weight ? grads[2] : Tensor());
     }
     return grads;
   }
@@ -233,11 +234,11 @@ struct LinearPair final : Function<LinearPair> {
         continue;
       }
       const Tensor dy = gradients[static_cast<size_t>(i)].contiguous();
-      if (needs_grad(i)) grads[static_cast<size_t>(i)] = input_gradient(dy, part(weight_.get()));
+      if (needs_grad(i)) grads[static_cast<size_t>(i)] = linear_input_gradient(dy, part(weight_.get()));
       if (dweight.defined())
-        weight_gradients(dy, (i == 0 ? first_ : second_).get(), dweight, dbias);
+        linear_weight_gradients(dy, (i == 0 ? first_ : second_).get(), dweight, dbias);
       else if (dbias.defined())
-        activation_gradients(dy, {}, Activation::kNone, {}, dbias);
+        linear_activation_gradients(dy, {}, Activation::kNone, {}, dbias);
     }
     return grads;
   }

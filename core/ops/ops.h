@@ -19,6 +19,7 @@
 #include "tern/core/ops/pool.h"
 #include "tern/core/ops/random.h"
 #include "tern/core/ops/rearrange.h"
+#include "tern/core/ops/recurrent.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/rotary.h"
 #include "tern/core/ops/row_chain.h"

@@ -90,8 +90,8 @@ struct TrainArguments : ModelOptions {
       option(&Self::max_steps, 0, "--max-steps", "stop after this many steps", Bounds{1, int64_t{1} << 40});
   std::optional<double> lr =
       option(&Self::lr, std::nullopt, "--lr",
-             "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts, 1e-3 "
-             "for images, 2e-3 for digits",
+             "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts (lstm: "
+             "2e-3), 1e-3 for images, 2e-3 for digits",
              Bounds{0, kMaxReal});
   std::string optimizer = option(&Self::optimizer, "adamw", "--optimizer",
                                  "of the weights (muon: of the hidden layers' matrices, with AdamW for all else):",

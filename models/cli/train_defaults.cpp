@@ -42,7 +42,7 @@ TrainArguments with_defaults(const TrainArguments& given, const TextFacts& facts
   options.max_length = max_length_of(given, facts.max_positions);
   if (given.batch_size == 0 && given.batch_tokens == 0) options.batch_tokens = default_batch_tokens(facts);
   if (given.epochs == 0) options.epochs = default_text_epochs(given, facts);
-  if (!given.lr) options.lr = is_small_from_scratch(given) ? 5e-4 : 5e-5;
+  if (!given.lr) options.lr = is_small_from_scratch(given) ? models::family_named(given.model).small_lr : 5e-5;
   return options;
 }
 

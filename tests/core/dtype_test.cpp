@@ -127,7 +127,7 @@ TEST(SixteenBits, LossesAreFloat32) {
 TEST(Autocast, TheWholeTable) {
   using P = detail::CastPolicy;
   const std::vector<std::pair<P, std::vector<const char*>>> expected = {
-      {P::kLow, {"matmul", "linear", "attention"}},
+      {P::kLow, {"matmul", "linear", "attention", "convolution", "recurrent"}},
       {P::kFp32, {"exp",      "expm1",      "log",   "log1p",  "log2", "log10",    "pow",  "pow_scalar",
                   "square",   "reciprocal", "rsqrt", "acos",   "asin", "cosh",     "sinh", "tan",
                   "softplus", "sum",        "prod",  "cumsum", "norm", "nll_loss", "loss"}},

@@ -310,6 +310,13 @@ inline void product_rows(OpRows& t) {
   t.op(
       "linear", [](const Tensor& x) { return linear(x, x, {}); }, "F.linear");
   t.op(
+      "recurrent",
+      [](const Tensor& x) {
+        const Tensor weight = cat({x, x, x, x});
+        return recurrent(RecurrentKind::kLstm, x, RecurrentLayout::packed({4}, x.device()), {weight, weight}).output;
+      },
+      "torch.lstm");
+  t.op(
       "layer_norm", [](const Tensor& x) { return layer_norm(x, {}, {}); }, "F.layer_norm");
   t.op(
       "rms_norm", [](const Tensor& x) { return rms_norm(x); }, "F.rms_norm");

@@ -20,7 +20,7 @@ const std::vector<std::string> kHeaders = {
     "ops/linear.h",      "ops/norm.h",       "ops/attention.h",  "ops/rotary.h",      "ops/dropout.h",
     "ops/random.h",      "ops/loss.h",       "ops/bitwise.h",    "ops/special.h",     "ops/convolution.h",
     "ops/pool.h",        "ops/batch_norm.h", "ops/group_norm.h", "ops/interpolate.h", "ops/patches.h",
-    "ops/grid_sample.h"};
+    "ops/grid_sample.h", "ops/recurrent.h"};
 /// Members of Tensor that are no ops, what takes no tensor, and what is internal.
 const std::set<std::string> kNoOps = {"grad", "detach", "sequence_positions", "dropout_of", "integer_beside"};
 

@@ -228,6 +228,19 @@ TEST_F(Parity, NormsAndDropout) {
     }
 }
 
+TEST_F(Parity, RecurrentLayers) {
+  for (const DType dtype : kFloats)
+    for (const auto& [kind, gates] : {std::pair(RecurrentKind::kLstm, 4), std::pair(RecurrentKind::kGru, 3)})
+      for (const bool reverse : {false, true})
+        expect_parity("recurrent",
+                      {normal({9, 5}, dtype), normal({gates * 6, 5}, dtype), normal({gates * 6, 6}, dtype),
+                       normal({gates * 6}, dtype), normal({3, 6}, dtype)},
+                      16, [kind = kind, reverse](const Tensors& in) {
+                        const auto layout = RecurrentLayout::packed({2, 4, 3}, in[0].device());
+                        return recurrent(kind, in[0], layout, {in[1], in[2], in[3]}, in[4], {}, reverse).output;
+                      });
+}
+
 TEST_F(Parity, Products) {
   for (const DType dtype : kFloats) {
     for (const auto& [a, b] : std::vector<std::pair<Shape, Shape>>{{{5, 7}, {7, 3}},

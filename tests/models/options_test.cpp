@@ -266,6 +266,8 @@ TEST(OptionsTest, DefaultsOfARunOnTexts) {
     EXPECT_EQ(to_record(with_defaults(options, facts)), to_record(options));
   }
   TrainArguments given;
+  given.model = "lstm";
+  EXPECT_EQ(with_defaults(given, TextFacts{.data = "set", .max_positions = 256, .train_tokens = 1000}).lr, 2e-3);
   for (const auto& [length, positions, expected] :
        {std::tuple(0, 512, 512), {0, 128, 128}, {0, 1024, 512}, {64, 512, 64}, {600, 512, 512}, {600, 1024, 600}}) {
     given.max_length = length;

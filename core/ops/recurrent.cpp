@@ -1,0 +1,393 @@
+#include "tern/core/ops/recurrent.h"
+
+#include <algorithm>
+#include <array>
+#include <numeric>
+
+#include "tern/core/autograd/autocast.h"
+#include "tern/core/autograd/engine.h"
+#include "tern/core/autograd/function.h"
+#include "tern/core/ops/indexing.h"
+#include "tern/core/ops/linear.h"
+#include "tern/core/ops/linear_inputs.h"
+#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/rearrange.h"
+#include "tern/core/ops/workspace.h"
+
+namespace tern {
+
+// ---- layout ----
+
+RecurrentLayout RecurrentLayout::make(const std::vector<int64_t>& lengths, const std::vector<int64_t>& first,
+                                      int64_t stride, int64_t rows, Device device) {
+  auto data = std::make_shared<Data>();
+  const auto batch = static_cast<int64_t>(lengths.size());
+  std::vector<int64_t> order(lengths.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
+  data->lengths = lengths;
+  data->rows = rows;
+  data->stride = stride;
+  int64_t running = batch;
+  for (int64_t t = 0; batch > 0 && t < lengths[order[0]]; ++t) {
+    while (lengths[order[running - 1]] <= t) --running;
+    data->counts.push_back(running);
+  }
+  for (const int64_t i : order) {
+    data->first.push_back(first[i]);
+    data->last.push_back(first[i] + (lengths[i] - 1) * stride);
+  }
+  const auto on_device = [&](const std::vector<int64_t>& values) { return from_vector(values, {batch}).to(device); };
+  data->order = on_device(order);
+  data->first_rows = on_device(data->first);
+  data->last_rows = on_device(data->last);
+  RecurrentLayout layout;
+  layout.data_ = std::move(data);
+  return layout;
+}
+
+RecurrentLayout RecurrentLayout::packed(const std::vector<int64_t>& lengths, Device device) {
+  std::vector<int64_t> first;
+  int64_t rows = 0;
+  for (const int64_t length : lengths) {
+    TERN_CHECK(length > 0, "recurrent: sequence ", first.size(), " has length ", length,
+               ", expected at least 1; leave empty sequences out");
+    first.push_back(rows);
+    rows += length;
+  }
+  return make(lengths, first, 1, rows, device);
+}
+
+RecurrentLayout RecurrentLayout::packed(const SequenceLayout& layout) {
+  const Tensor& offsets = layout.offsets;
+  TERN_CHECK(offsets.defined() && offsets.dim() == 1 && offsets.numel() >= 1 &&
+                 (offsets.dtype() == DType::kInt32 || offsets.dtype() == DType::kInt64),
+             "recurrent: offsets must be int32 [sequences + 1], got ",
+             offsets.defined() ? offsets.describe() : "an undefined tensor");
+  TERN_CHECK(!layout.key_mask.defined(),
+             "recurrent: a layout with a key_mask has padding, which is a sequence's part here; pack the sequences");
+  const std::vector<int64_t> at = offsets.to_vector<int64_t>();
+  TERN_CHECK(at[0] == 0, "recurrent: offsets must begin with 0, got ", at[0]);
+  std::vector<int64_t> lengths;
+  for (size_t s = 1; s < at.size(); ++s) {
+    TERN_CHECK(at[s] > at[s - 1], "recurrent: offsets must ascend by at least 1, got ", at[s - 1], " and ", at[s],
+               " for sequence ", s - 1, "; leave empty sequences out");
+    lengths.push_back(at[s] - at[s - 1]);
+  }
+  return packed(lengths, offsets.device());
+}
+
+RecurrentLayout RecurrentLayout::padded(int64_t batch, int64_t steps, bool batch_first, Device device) {
+  TERN_CHECK(batch >= 0 && steps >= 1, "recurrent: expected sequences of at least one step, got batch ", batch, " and ",
+             steps, " steps");
+  std::vector<int64_t> first(static_cast<size_t>(batch));
+  for (int64_t b = 0; b < batch; ++b) first[b] = batch_first ? b * steps : b;
+  return make(std::vector<int64_t>(first.size(), steps), first, batch_first ? 1 : batch, batch * steps, device);
+}
+
+kernels::RecurrentSteps RecurrentLayout::steps(bool reverse) const {
+  kernels::RecurrentSteps steps;
+  steps.counts = data().counts.data();
+  steps.steps = static_cast<int64_t>(data().counts.size());
+  steps.stride = reverse ? -data().stride : data().stride;
+  steps.first = (reverse ? data().last_rows : data().first_rows).view();
+  steps.order = data().order.view();
+  return steps;
+}
+
+Tensor RecurrentLayout::rows_of_step(int64_t step, bool reverse) const {
+  const std::vector<int64_t>& first = reverse ? data().last : data().first;
+  std::vector<int64_t> rows(first.begin(), first.begin() + data().counts.at(step));
+  for (int64_t& row : rows) row += step * (reverse ? -data().stride : data().stride);
+  return from_vector(rows, {static_cast<int64_t>(rows.size())}).to(device());
+}
+
+namespace {
+
+// ---- the layer made of ops ----
+
+/// The tensor arguments, in this order.
+enum RecurrentInput { kX, kInput, kState, kInputBias, kStateBias, kProjection, kInitial, kInitialCell, kInputs };
+using RecurrentInputs = std::array<Tensor, kInputs>;
+
+/// The position of each value: indices that undo those of `order`, a permutation.
+Tensor inverse_of(const Tensor& order) {
+  const Tensor places = arange(0, static_cast<double>(order.numel()), 1, order.options());
+  return index_copy(places, 0, order, places);
+}
+
+/// The new state before projection; `cell` becomes the new one.
+Tensor recurrent_step(RecurrentKind kind, const Tensor& of_input, const Tensor& of_state, const Tensor& state,
+                      Tensor& cell) {
+  if (kind == RecurrentKind::kLstm) {
+    const std::vector<Tensor> gates = add(of_input, of_state).chunk(4, 1);
+    cell = add(mul(sigmoid(gates[1]), cell), mul(sigmoid(gates[0]), tanh(gates[2])));
+    return mul(sigmoid(gates[3]), tanh(cell));
+  }
+  if (kind == RecurrentKind::kGru) {
+    const std::vector<Tensor> x = of_input.chunk(3, 1), h = of_state.chunk(3, 1);
+    const Tensor update = sigmoid(add(x[1], h[1]));
+    const Tensor candidate = tanh(add(x[2], mul(sigmoid(add(x[0], h[0])), h[2])));
+    return add(candidate, mul(update, sub(state, candidate)));
+  }
+  const Tensor sum = add(of_input, of_state);
+  return kind == RecurrentKind::kTanh ? tanh(sum) : relu(sum);
+}
+
+/// What recurrent() computes, differentiable any number of times.
+std::vector<Tensor> recurrent_by_ops(RecurrentKind kind, const RecurrentLayout& layout, bool reverse,
+                                     const RecurrentInputs& in) {
+  const Tensor& x = in[kX];
+  const auto cast = [&](RecurrentInput i) { return in[i].defined() ? in[i].to(x.dtype()) : in[i]; };
+  const auto start = [&](RecurrentInput i, int64_t width) {
+    return in[i].defined() ? index_select(in[i], 0, layout.order()) : zeros({layout.batch(), width}, x.options());
+  };
+  const Tensor weight = cast(kState), bias = cast(kStateBias), projection = cast(kProjection);
+  const Tensor gates = linear(x, cast(kInput), cast(kInputBias));
+  Tensor state = start(kInitial, weight.size(1)), cell = start(kInitialCell, weight.size(0) / gates_of(kind));
+  std::vector<Tensor> outputs, rows;
+  for (int64_t t = 0; t < layout.steps(reverse).steps; ++t) {
+    rows.push_back(layout.rows_of_step(t, reverse));
+    const int64_t running = rows.back().numel();
+    const Tensor before = state.slice(0, 0, running);
+    Tensor now = cell.slice(0, 0, running);
+    Tensor after = recurrent_step(kind, index_select(gates, 0, rows.back()), linear(before, weight, bias), before, now);
+    if (projection.defined()) after = linear(after, projection);
+    outputs.push_back(after);
+    state = running < layout.batch() ? cat({after, state.slice(0, running)}) : after;
+    cell = running < layout.batch() ? cat({now, cell.slice(0, running)}) : now;
+  }
+  const Tensor back = inverse_of(layout.order());
+  std::vector<Tensor> results = {index_select(cat(outputs), 0, inverse_of(cat(rows))), index_select(state, 0, back)};
+  if (kind == RecurrentKind::kLstm) results.push_back(index_select(cell, 0, back));
+  return results;
+}
+
+// ---- by kernels ----
+
+struct Recurrent final : Function<Recurrent> {
+  static constexpr const char* kName = "recurrent";
+  static constexpr bool kTwiceDifferentiable = true;
+  RecurrentKind kind_ = RecurrentKind::kLstm;
+  RecurrentLayout layout_;
+  bool reverse_ = false;
+  Saved inputs_[kInputs];
+  Saved input_, state_, projection_;  // the weights in x's type: autocast's copies
+  Saved gates_, cells_, hidden_;
+  SavedOutput output_;
+  DType types_[kInputs] = {};
+
+  std::vector<Tensor> forward(RecurrentKind kind, const RecurrentLayout& layout, bool reverse, const Tensor& x,
+                              const Tensor& input, const Tensor& state, const Tensor& input_bias,
+                              const Tensor& state_bias, const Tensor& projection, const Tensor& initial,
+                              const Tensor& initial_cell) {
+    kind_ = kind;
+    layout_ = layout;
+    reverse_ = reverse;
+    const Tensor* const all[] = {&x, &input, &state, &input_bias, &state_bias, &projection, &initial, &initial_cell};
+    for (int i = 0; i < kInputs; ++i) {
+      inputs_[i] = *all[i];
+      if (all[i]->defined()) types_[i] = all[i]->dtype();
+    }
+    const auto cast = [&](const Tensor& t) { return t.defined() ? detail::autocast_copy(t, x.dtype()) : t; };
+    const Tensor used = cast(input), state_used = cast(state), projection_used = cast(projection);
+    input_ = used;
+    state_ = state_used;
+    projection_ = projection_used;
+    const Tensor gates = detail::linear_product(x, used, detail::bias_for(x, input, input_bias), Activation::kNone, {});
+    return run(gates, state_used, cast(state_bias), projection_used, initial, initial_cell);
+  }
+
+  std::vector<Tensor> run(const Tensor& gates, const Tensor& state, const Tensor& bias, const Tensor& projection,
+                          const Tensor& initial, const Tensor& initial_cell) {
+    const TensorOptions options = gates.options();
+    const int64_t hidden = state.size(0) / gates_of(kind_);
+    kernels::RecurrentLayer layer = describe(state, projection, initial, initial_cell);
+    layer.bias = bias.view();
+    const Tensor output = empty({layout_.rows(), state.size(1)}, options);
+    const Tensor last = empty({layout_.batch(), state.size(1)}, options);
+    Tensor last_cell, cells, kept;
+    if (kind_ == RecurrentKind::kLstm) last_cell = empty({layout_.batch(), hidden}, options);
+    if (recorded() && kind_ == RecurrentKind::kLstm)
+      cells = empty({layout_.rows(), hidden}, {options.dtype == float64 ? float64 : float32, options.device});
+    if (recorded() && kind_ == RecurrentKind::kGru) kept = empty({layout_.rows(), hidden}, options);
+    const kernels::Stream stream = current_stream(options.device);
+    const Workspace workspace(options.device, [&] { return kernels::recurrent_forward_workspace(stream, layer); });
+    kernels::recurrent_forward(stream, layer, {gates.view(), cells.view(), kept.view()}, output.view(), last.view(),
+                               last_cell.view(), workspace.data());
+    detail::count_product(layout_.rows(), state.size(0), state.size(1), options.dtype);
+    if (kind_ == RecurrentKind::kLstm || kind_ == RecurrentKind::kGru) gates_ = gates;
+    cells_ = cells;
+    hidden_ = kept;
+    output_ = output;
+    if (kind_ == RecurrentKind::kLstm) return {output, last, last_cell};
+    return {output, last};
+  }
+
+  kernels::RecurrentLayer describe(const Tensor& state, const Tensor& projection, const Tensor& initial,
+                                   const Tensor& initial_cell) const {
+    kernels::RecurrentLayer layer;
+    layer.kind = kind_;
+    layer.steps = layout_.steps(reverse_);
+    layer.weight = state.view();
+    layer.projection = projection.view();
+    layer.initial = initial.view();
+    layer.initial_cell = initial_cell.view();
+    return layer;
+  }
+
+  Grads backward_all(const Grads& gradients) override {
+    return grad_enabled() ? by_ops(gradients) : by_kernels(gradients);
+  }
+
+  /// The gradients of the same layer made of ops.
+  Grads by_ops(const Grads& gradients) {
+    RecurrentInputs in;
+    std::vector<Tensor> wanted;
+    for (int i = 0; i < kInputs; ++i) {
+      in[i] = inputs_[i].get_or_none();
+      if (!needs_grad(i)) continue;
+      wanted.push_back(in[i].unsqueeze(0));  // another handle: a tensor may be two of the inputs
+      in[i] = wanted.back().squeeze(0);
+    }
+    const std::vector<Tensor> results = recurrent_by_ops(kind_, layout_, reverse_, in);
+    std::vector<Tensor> outputs, from;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (i >= gradients.size() || !gradients[i].defined()) continue;
+      outputs.push_back(results[i]);
+      from.push_back(gradients[i]);
+    }
+    const std::vector<Tensor> found =
+        grad(outputs, wanted, {.gradients = from, .create_graph = true, .allow_unused = true});
+    Grads grads(kInputs);
+    size_t next = 0;
+    for (int i = 0; i < kInputs; ++i)
+      if (needs_grad(i)) {
+        const Tensor& g = found[next++];
+        if (g.defined()) grads[i] = g.squeeze(0);
+      }
+    return grads;
+  }
+
+  Grads by_kernels(const Grads& gradients) {
+    const Tensor state = state_.get(), output = output_.get(), projection = projection_.get_or_none();
+    const TensorOptions options = output.options();
+    const auto gradient = [&](size_t i) {
+      return i < gradients.size() && gradients[i].defined() ? gradients[i].contiguous() : Tensor();
+    };
+    const Tensor doutput = gradient(0), dlast = gradient(1), dlast_cell = gradient(2);
+    const int64_t rows = layout_.rows(), width = state.size(0), hidden = width / gates_of(kind_);
+    const Tensor dgates = empty({rows, width}, options);
+    Tensor dstate_gates, dprojected, unprojected, previous;
+    if (kind_ == RecurrentKind::kGru) dstate_gates = empty({rows, width}, options);
+    if (projection.defined()) dprojected = empty(output.shape(), options);
+    if (projection.defined()) unprojected = empty({rows, hidden}, options);
+    if (needs_grad(kState)) previous = empty(output.shape(), options);
+    Grads grads(kInputs);
+    if (needs_grad(kInitial)) grads[kInitial] = empty({layout_.batch(), state.size(1)}, options);
+    if (needs_grad(kInitialCell)) grads[kInitialCell] = empty({layout_.batch(), hidden}, options);
+    const kernels::RecurrentLayer layer =
+        describe(state, projection, inputs_[kInitial].get_or_none(), inputs_[kInitialCell].get_or_none());
+    const Tensor gates = gates_.get_or_none(), cells = cells_.get_or_none(), kept = hidden_.get_or_none();
+    kernels::RecurrentGradients g;
+    g.output = doutput.view();
+    g.last = dlast.view();
+    g.last_cell = dlast_cell.view();
+    g.gates = dgates.view();
+    g.state_gates = dstate_gates.view();
+    g.projected = dprojected.view();
+    g.unprojected = unprojected.view();
+    g.previous = previous.view();
+    g.initial = grads[kInitial].view();
+    g.initial_cell = grads[kInitialCell].view();
+    const kernels::Stream stream = current_stream(options.device);
+    {
+      const Workspace workspace(options.device, [&] { return kernels::recurrent_backward_workspace(stream, layer); });
+      kernels::recurrent_backward(stream, layer, {gates.view(), cells.view(), kept.view()}, output.view(), g,
+                                  workspace.data());
+    }
+    detail::count_product(rows, width, state.size(1), options.dtype);
+    if (needs_grad(kX)) grads[kX] = detail::linear_input_gradient(dgates, input_.get());
+    add_weights(grads, kInput, kInputBias, dgates, inputs_[kX].get_or_none());
+    add_weights(grads, kState, kStateBias, dstate_gates.defined() ? dstate_gates : dgates, previous);
+    if (projection.defined()) add_weights(grads, kProjection, kInputs, dprojected, unprojected);
+    return grads;
+  }
+
+  /// The gradients of the weight and the bias (kInputs: none) that gave something whose gradient is dy, from x.
+  void add_weights(Grads& grads, RecurrentInput weight, RecurrentInput bias, const Tensor& dy, const Tensor& x) {
+    Tensor dbias;
+    if (bias != kInputs && needs_grad(bias)) dbias = grads[bias] = empty({dy.size(1)}, {types_[bias], dy.device()});
+    if (needs_grad(weight)) {
+      grads[weight] = empty({dy.size(1), x.size(1)}, {types_[weight], dy.device()});
+      detail::linear_weight_gradients(dy, x, grads[weight], dbias);
+    } else if (dbias.defined()) {
+      detail::linear_activation_gradients(dy, {}, Activation::kNone, {}, dbias);
+    }
+  }
+};
+
+void check_weights(RecurrentKind kind, const Tensor& x, const RecurrentWeights& w) {
+  const int64_t gates = gates_of(kind);
+  TERN_CHECK(w.input.defined() && w.input.dim() == 2 && w.input.size(0) > 0 && w.input.size(0) % gates == 0,
+             "recurrent: the input's weight must be [", gates, " * hidden, in], got ",
+             w.input.defined() ? w.input.describe() : "an undefined tensor");
+  TERN_CHECK(x.dim() == 2 && x.size(1) == w.input.size(1), "recurrent: x must be [rows, ", w.input.size(1),
+             "] for weight ", w.input.shape(), ", got ", x.shape());
+  const int64_t width = w.input.size(0), hidden = width / gates;
+  TERN_CHECK(kind == RecurrentKind::kLstm || !w.projection.defined(), "recurrent: only LSTM may have a projection");
+  TERN_CHECK(!w.projection.defined() || (w.projection.dim() == 2 && w.projection.size(1) == hidden &&
+                                         w.projection.size(0) > 0 && w.projection.size(0) < hidden),
+             "recurrent: the projection must be [projected, ", hidden, "] with fewer rows than columns, got ",
+             w.projection.defined() ? w.projection.shape() : Shape());
+  const int64_t state = w.projection.defined() ? w.projection.size(0) : hidden;
+  TERN_CHECK(w.state.defined() && w.state.shape() == Shape({width, state}), "recurrent: the state's weight must be [",
+             width, ", ", state, "], got ", w.state.defined() ? w.state.describe() : "an undefined tensor");
+  for (const Tensor& bias : {w.input_bias, w.state_bias})
+    TERN_CHECK(!bias.defined() || bias.shape() == Shape({width}), "recurrent: a bias must be [", width, "], got ",
+               bias.defined() ? bias.shape() : Shape());
+}
+
+void check_state(const char* name, const Tensor& state, int64_t batch, int64_t width) {
+  TERN_CHECK(!state.defined() || state.shape() == Shape({batch, width}), "recurrent: ", name, " must be [", batch, ", ",
+             width, "], got ", state.defined() ? state.shape() : Shape());
+}
+
+}  // namespace
+
+RecurrentResult recurrent(RecurrentKind kind, const Tensor& input, const RecurrentLayout& layout,
+                          const RecurrentWeights& weights, const Tensor& initial, const Tensor& initial_cell,
+                          bool reverse) {
+  check_weights(kind, input, weights);
+  const int64_t hidden = weights.input.size(0) / gates_of(kind);
+  TERN_CHECK(input.size(0) == layout.rows(), "recurrent: x has ", input.size(0), " rows, and the layout's sequences ",
+             layout.rows(), "; the last offset must be the number of rows");
+  check_state("the initial state", initial, layout.batch(), weights.state.size(1));
+  check_state("the initial cell", initial_cell, layout.batch(), hidden);
+  TERN_CHECK(kind == RecurrentKind::kLstm || !initial_cell.defined(), "recurrent: only LSTM has cells");
+  TERN_CHECK(input.device() == layout.device(), "recurrent: x is on ", input.device(), " and the layout on ",
+             layout.device(), "; make the layout for x's device");
+  RecurrentInputs all = {
+      input,   weights.input, weights.state, weights.input_bias, weights.state_bias, weights.projection,
+      initial, initial_cell};
+  detail::autocast_inputs("recurrent", {&all[kX], &all[kInitial], &all[kInitialCell]});
+  const DType dtype = all[kX].dtype();
+  for (int i = kInput; i < kInitial; ++i)  // others are cast by the op, whose gradient then has their type
+    if (all[i].defined() && (all[i].dtype() != float32 || !is_low_precision(dtype)))
+      detail::autocast_inputs("recurrent", {&all[i]});
+  for (int i = 0; i < kInputs; ++i) {
+    if (!all[i].defined()) continue;
+    const bool cast =
+        i >= kInput && i < kInitial && all[i].dtype() == float32 && dtype == autocast_active_dtype(input.device());
+    TERN_CHECK(is_floating(dtype) && (all[i].dtype() == dtype || cast), "recurrent: x is ", dtype,
+               " and a weight or state ", all[i].dtype(), "; they must be of one floating dtype",
+               detail::dtype_hint({all[kX], all[i]}));
+    all[i] = all[i].contiguous();
+  }
+  const std::vector<Tensor> results =
+      Recurrent::apply(kind, layout, reverse, all[kX], all[kInput], all[kState], all[kInputBias], all[kStateBias],
+                       all[kProjection], all[kInitial], all[kInitialCell]);
+  return {results[0], results[1], results.size() > 2 ? results[2] : Tensor()};
+}
+
+}  // namespace tern

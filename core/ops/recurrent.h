@@ -1,0 +1,83 @@
+#pragma once
+// Recurrent layers over whole sequences. nn::LSTM, nn::GRU and nn::RNN are made of these.
+
+#include <memory>
+#include <vector>
+
+#include "tern/core/ops/attention.h"
+#include "tern/core/tensor.h"
+#include "tern/kernels/base/check.h"
+#include "tern/kernels/recurrent.h"
+
+namespace tern {
+
+using kernels::RecurrentKind;
+
+/// Which rows of an input are which step of which sequence. It is made once for a batch, and serves all layers and both
+/// directions; copies share it. Every row belongs to a sequence, and every sequence has a step.
+class RecurrentLayout {
+ public:
+  /// Sequences one after another. Throws Error where a length is below 1.
+  static RecurrentLayout packed(const std::vector<int64_t>& lengths, Device device = {});
+  /// The same by offsets; those on a GPU are copied to the host, which waits for them. Throws Error when offsets do not
+  /// begin with 0 and ascend, or the layout has a key_mask.
+  static RecurrentLayout packed(const SequenceLayout& layout);
+  /// `batch` sequences of equal length: step t of sequence b is row b * steps + t with batch_first, else t * batch + b.
+  /// Throws Error where steps is below 1.
+  static RecurrentLayout padded(int64_t batch, int64_t steps, bool batch_first, Device device = {});
+
+  int64_t batch() const { return static_cast<int64_t>(lengths().size()); }
+  int64_t rows() const { return data().rows; }
+  /// Of each sequence.
+  const std::vector<int64_t>& lengths() const { return data().lengths; }
+  Device device() const { return order().device(); }
+
+  /// For kernels and ops: the order of steps in which kernels/recurrent.h describes it.
+  kernels::RecurrentSteps steps(bool reverse) const;
+  /// int64 [running sequences]: the rows of a step, of the longest sequence first.
+  Tensor rows_of_step(int64_t step, bool reverse) const;
+  /// int64 [batch]: the sequences, the longest first.
+  const Tensor& order() const { return data().order; }
+
+ private:
+  struct Data {
+    std::vector<int64_t> lengths, counts, first, last;  // the rows of first and last steps, in order
+    int64_t rows = 0, stride = 1;
+    Tensor order, first_rows, last_rows;
+  };
+  /// first: each sequence's first row.
+  static RecurrentLayout make(const std::vector<int64_t>& lengths, const std::vector<int64_t>& first, int64_t stride,
+                              int64_t rows, Device device);
+  /// Throws Error where there is none.
+  const Data& data() const {
+    TERN_CHECK(data_, "recurrent: the layout is empty; make one by RecurrentLayout::packed() or padded()");
+    return *data_;
+  }
+  std::shared_ptr<const Data> data_;
+};
+
+/// PyTorch's weights of one layer and direction. gates: 4 of LSTM (input, forget, cell, output), 3 of GRU (reset,
+/// update, new), else 1. state: `projected` with a projection, which LSTM alone may have, otherwise `hidden`.
+struct RecurrentWeights {
+  Tensor input;            // weight_ih: [gates * hidden, in]
+  Tensor state;            // weight_hh: [gates * hidden, state]
+  Tensor input_bias = {};  // bias_ih: [gates * hidden] or undefined
+  Tensor state_bias = {};  // bias_hh: the same
+  Tensor projection = {};  // weight_hr: [projected, hidden] or undefined
+};
+
+struct RecurrentResult {
+  Tensor output;     // [rows, state]: the state after each step
+  Tensor last;       // [batch, state]: after each sequence's last step (its first one, if reversed)
+  Tensor last_cell;  // [batch, hidden]: of LSTM
+};
+
+/// One layer in one direction. x: [rows, in]; initial: [batch, state], initial_cell (LSTM): [batch, hidden], or
+/// undefined: 0. reverse: from the end of each sequence to its beginning. Sums and the cells of LSTM are fp32 (fp64 for
+/// fp64). Differentiable any number of times; the second derivative is that of the same layer made of ops. Autocast:
+/// low precision. Errors: shapes and dtypes that do not fit.
+RecurrentResult recurrent(RecurrentKind kind, const Tensor& x, const RecurrentLayout& layout,
+                          const RecurrentWeights& weights, const Tensor& initial = {}, const Tensor& initial_cell = {},
+                          bool reverse = false);
+
+}  // namespace tern
