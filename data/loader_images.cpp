@@ -70,8 +70,7 @@ Image ImageLoader::State::read(int64_t epoch, int32_t row) const {
   } catch (const OutOfMemoryError&) {
     throw;
   } catch (const Error& error) {
-    fail(set->in_memory() ? set->name + ": image " + std::to_string(row) : set->files[static_cast<size_t>(row)], ": ",
-         error.what());
+    fail(set->name_of(row), ": ", error.what());
   }
 }
 
@@ -92,14 +91,18 @@ ImageBatch ImageLoader::State::make(std::span<const int32_t> rows, int64_t epoch
   for (const int32_t row : rows) images.push_back(read(epoch, row));
 
   const Image* first = nullptr;
+  size_t first_row = 0;
   for (size_t i = 0; i < images.size(); ++i) {
     const Image& image = images[i];
     if (image.pixels.empty()) continue;
-    if (first == nullptr) first = &image;
+    if (first == nullptr) {
+      first = &image;
+      first_row = i;
+    }
     TERN_CHECK(image.height == first->height && image.width == first->width && image.channels == first->channels,
-               set->name, ": image ", rows[i], " is ", image.width, " x ", image.height, " pixels of ", image.channels,
-               " channels, others of its batch are ", first->width, " x ", first->height, " of ", first->channels,
-               "; resize or crop them to one size");
+               set->name_of(rows[i]), " has ", image.width, " x ", image.height, " pixels of ", image.channels,
+               " channels, and ", set->name_of(rows[first_row]), " of the same batch ", first->width, " x ",
+               first->height, " of ", first->channels, "; resize or crop them to one size");
   }
   const Image other = first == nullptr ? readable(epoch) : Image();
   if (first == nullptr) first = &other;

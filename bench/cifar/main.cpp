@@ -95,7 +95,11 @@ Json train_and_test(const Arguments& a) {
   models::ImageTask task(pipeline, set, rows(0, a.images), {}, task_options(a));
   EpochLines lines(a.seed, task.steps(0));
   const double cpu_begin = cpu_seconds();
-  const models::TrainResult trained = models::train(task, {.lr = a.lr, .warmup = 0.1, .dtype = a.autocast()}, lines);
+  models::TrainOptions training;
+  training.lr = a.lr;
+  training.warmup = 0.1;
+  training.dtype = a.autocast();
+  const models::TrainResult trained = models::train(task, training, lines);
   const double cpu_trained = cpu_seconds();
   Stopwatch test_watch;
   const models::Evaluation test =

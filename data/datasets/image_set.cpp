@@ -132,6 +132,10 @@ Image ImageSet::image(int64_t row, const DecodeOptions& options) const {
   return image;
 }
 
+std::string ImageSet::name_of(int64_t row) const {
+  return in_memory() ? name + ": image " + std::to_string(row) : files[static_cast<size_t>(row)];
+}
+
 std::string ImageSet::content_hash() const {
   Sha256 hash;
   const auto add = [&](const void* data, size_t bytes) {

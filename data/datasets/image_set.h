@@ -20,6 +20,8 @@ struct ImageSet : LabelledSet {
   /// One image, 3 channels. May be called from several threads. Throws Error if the row does not exist, or if the file
   /// cannot be read (the message names the file).
   Image image(int64_t row, const DecodeOptions& options = {}) const;
+  /// What an error calls an image: its file, or "digits: image 12".
+  std::string name_of(int64_t row) const;
   /// SHA-256 of labels and pixels, or of labels, file names and file sizes.
   std::string content_hash() const;
 };

@@ -93,7 +93,7 @@ std::vector<ImageAugment> BatchAugment::plan(const ImageBatch& batch, int64_t he
   for (size_t i = 0; i < batch.rows.size(); ++i) {
     RandomStream random(seed_, Draw::kImageBatch,
                         static_cast<uint64_t>(batch.epoch) << 32 | static_cast<uint32_t>(batch.rows[i]));
-    const RandomCrop::Place place = RandomCrop{height, width, options_.padding}.choose(height, width, random);
+    const CropPlace place = RandomCrop{height, width, options_.padding}.choose(height, width, random);
     plans[i].top = static_cast<int32_t>(place.top);
     plans[i].left = static_cast<int32_t>(place.left);
     plans[i].mirrored = options_.flip.choose(random);

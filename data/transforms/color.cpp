@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <vector>
 
 #include "tern/kernels/base/check.h"
 
@@ -29,6 +30,23 @@ int64_t sum_of_grey(const Image& image) {
 Image look_up(Image image, const std::array<std::array<uint8_t, 256>, 3>& tables) {
   for (size_t i = 0; i < image.pixels.size(); ++i) image.pixels[i] = tables[i % 3][image.pixels[i]];
   return image;
+}
+
+std::vector<double> gaussian_weights(int64_t size, double sigma) {
+  std::vector<double> weights;
+  double total = 0;
+  for (int64_t k = 0; k < size; ++k) {
+    const double x = static_cast<double>(k - size / 2) / sigma;
+    weights.push_back(std::exp(-0.5 * x * x));
+    total += weights.back();
+  }
+  for (double& weight : weights) weight /= total;
+  return weights;
+}
+
+/// The pixel in place of one that may be outside: the image is mirrored at its border pixels.
+int64_t mirrored(int64_t place, int64_t size) {
+  return place < 0 ? -place : place >= size ? 2 * size - 2 - place : place;
 }
 
 }  // namespace
@@ -89,6 +107,11 @@ Image solarize(Image image, double threshold) {
   return image;
 }
 
+Image invert(Image image) {
+  for (uint8_t& value : image.pixels) value = static_cast<uint8_t>(255 - value);
+  return image;
+}
+
 Image autocontrast(Image image) {
   check_channels(image);
   int32_t low[3] = {255, 255, 255}, high[3] = {0, 0, 0};
@@ -125,6 +148,36 @@ Image equalize(Image image) {
     }
   }
   return look_up(std::move(image), tables);
+}
+
+Image gaussian_blur(const Image& image, int64_t size, double sigma) {
+  TERN_CHECK(size > 0 && size % 2 == 1, "gaussian_blur: the size must be odd and positive, got ", size);
+  TERN_CHECK(sigma >= 0 && std::isfinite(sigma), "gaussian_blur: sigma must be positive, or 0 for the rule, got ",
+             sigma);
+  TERN_CHECK(image.pixels.empty() || (size / 2 < image.height && size / 2 < image.width), "gaussian_blur: a kernel of ",
+             size, " pixels needs sides of more than ", size / 2, " pixels, the image is ", image.width, " x ",
+             image.height);
+  const std::vector<double> weights =
+      gaussian_weights(size, sigma > 0 ? sigma : 0.15 * static_cast<double>(size) + 0.35);
+  const int64_t half = size / 2, channels = image.channels;
+  std::vector<double> narrow(image.pixels.size());  // blurred along the rows
+  for (int64_t y = 0; y < image.height; ++y)
+    for (int64_t x = 0; x < image.width; ++x)
+      for (int64_t k = 0; k < size; ++k)
+        for (int64_t c = 0; c < channels; ++c)
+          narrow[static_cast<size_t>((y * image.width + x) * channels + c)] +=
+              weights[static_cast<size_t>(k)] * image.row(y)[mirrored(x + k - half, image.width) * channels + c];
+  Image result(image.height, image.width, channels);
+  std::vector<double> sums(static_cast<size_t>(image.row_bytes()));
+  for (int64_t y = 0; y < image.height; ++y) {
+    std::fill(sums.begin(), sums.end(), 0.0);
+    for (int64_t k = 0; k < size; ++k) {
+      const double* from = narrow.data() + mirrored(y + k - half, image.height) * image.row_bytes();
+      for (size_t i = 0; i < sums.size(); ++i) sums[i] += weights[static_cast<size_t>(k)] * from[i];
+    }
+    for (size_t i = 0; i < sums.size(); ++i) result.row(y)[i] = static_cast<uint8_t>(std::lrint(sums[i]));
+  }
+  return result;
 }
 
 }  // namespace tern::data

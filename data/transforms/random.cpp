@@ -2,9 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <iterator>
 #include <numbers>
-#include <optional>
+#include <utility>
 
 #include "tern/data/transforms/color.h"
 #include "tern/kernels/base/check.h"
@@ -51,51 +50,11 @@ double draw_log_gamma(double shape, RandomStream& random) {
   }
 }
 
-double no_magnitude(double, int64_t, int64_t) { return 0; }
-double shear(double share, int64_t, int64_t) { return 0.3 * share; }
-double translation(double share, int64_t side) { return 150.0 / 331.0 * static_cast<double>(side) * share; }
-double color_change(double share, int64_t, int64_t) { return 0.9 * share; }
-
-Image moved(const Image& image, const AffineOptions& options) { return affine(image, inverse_affine(options)); }
-
-/// Keeps the upper left corner fixed.
-Image sheared(const Image& image, double slope_x, double slope_y) {
-  const auto degrees = [](double slope) { return std::atan(slope) * (180 / std::numbers::pi); };
-  return moved(image, {.shear_x = degrees(slope_x),
-                       .shear_y = degrees(slope_y),
-                       .center_x = -0.5 * static_cast<double>(image.width),
-                       .center_y = -0.5 * static_cast<double>(image.height)});
+/// Clockwise from the upper left one.
+std::array<ImagePoint, 4> image_corners(int64_t height, int64_t width) {
+  const double right = static_cast<double>(width - 1), bottom = static_cast<double>(height - 1);
+  return {ImagePoint{0, 0}, {right, 0}, {right, bottom}, {0, bottom}};
 }
-
-struct AugmentRow {
-  bool has_sign;
-  double (*magnitude)(double share, int64_t height, int64_t width);
-  Image (*apply)(const Image& image, double magnitude);
-};
-// In the order of AugmentOp.
-constexpr AugmentRow kAugmentRows[] = {
-    {false, no_magnitude, [](const Image& image, double) { return image; }},
-    {true, shear, [](const Image& image, double slope) { return sheared(image, slope, 0); }},
-    {true, shear, [](const Image& image, double slope) { return sheared(image, 0, slope); }},
-    {true, [](double share, int64_t, int64_t width) { return translation(share, width); },
-     [](const Image& image, double pixels) { return moved(image, {.translate_x = std::trunc(pixels)}); }},
-    {true, [](double share, int64_t height, int64_t) { return translation(share, height); },
-     [](const Image& image, double pixels) { return moved(image, {.translate_y = std::trunc(pixels)}); }},
-    {true, [](double share, int64_t, int64_t) { return 30 * share; },
-     [](const Image& image, double degrees) { return moved(image, {.angle = -degrees}); }},
-    {true, color_change, [](const Image& image, double change) { return adjust_brightness(image, 1 + change); }},
-    {true, color_change, [](const Image& image, double change) { return adjust_saturation(image, 1 + change); }},
-    {true, color_change, [](const Image& image, double change) { return adjust_contrast(image, 1 + change); }},
-    {true, color_change, [](const Image& image, double change) { return adjust_sharpness(image, 1 + change); }},
-    {false, [](double share, int64_t, int64_t) { return static_cast<double>(rounded(8 - 4 * share)); },
-     [](const Image& image, double bits) { return posterize(image, static_cast<int>(bits)); }},
-    {false, [](double share, int64_t, int64_t) { return 1 - share; },
-     [](const Image& image, double threshold) { return solarize(image, 255 * threshold); }},
-    {false, no_magnitude, [](const Image& image, double) { return autocontrast(image); }},
-    {false, no_magnitude, [](const Image& image, double) { return equalize(image); }}};
-static_assert(std::size(kAugmentRows) == kAugmentOps);
-
-const AugmentRow& row_of(AugmentOp op) { return kAugmentRows[static_cast<size_t>(op)]; }
 
 }  // namespace
 
@@ -109,7 +68,7 @@ ImageTransform compose(std::vector<ImageStep> steps) {
   };
 }
 
-RandomCrop::Place RandomCrop::choose(int64_t image_height, int64_t image_width, RandomStream& random) const {
+CropPlace RandomCrop::choose(int64_t image_height, int64_t image_width, RandomStream& random) const {
   const int64_t rows = image_height + 2 * padding - height, columns = image_width + 2 * padding - width;
   TERN_CHECK(height > 0 && width > 0 && padding >= 0 && rows >= 0 && columns >= 0, "random crop: ", width, " x ",
              height, " pixels of an image of ", image_width, " x ", image_height, " with ", padding, " of padding");
@@ -118,7 +77,7 @@ RandomCrop::Place RandomCrop::choose(int64_t image_height, int64_t image_width, 
 }
 
 Image RandomCrop::operator()(const Image& image, RandomStream& random) const {
-  const Place at = choose(image.height, image.width, random);
+  const CropPlace at = choose(image.height, image.width, random);
   return crop(image, at.top, at.left, height, width);
 }
 
@@ -172,27 +131,55 @@ Image ColorJitter::operator()(Image image, RandomStream& random) const {
   return image;
 }
 
-bool has_sign(AugmentOp op) { return row_of(op).has_sign; }
-
-double augment_magnitude(AugmentOp op, int bin, int bins, int64_t height, int64_t width) {
-  TERN_CHECK(bin >= 0 && bin < bins && bins >= 2, "RandAugment: magnitude ", bin, " of ", bins, " bins");
-  return row_of(op).magnitude(static_cast<double>(bin) / (bins - 1), height, width);
+Image RandomApply::operator()(Image image, RandomStream& random) const {
+  return random.uniform() < probability ? step(std::move(image), random) : image;
 }
 
-Image apply_augment(const Image& image, AugmentOp op, double magnitude) { return row_of(op).apply(image, magnitude); }
-
-RandAugment::Choice RandAugment::choose(int64_t height, int64_t width, RandomStream& random) const {
-  const auto op = static_cast<AugmentOp>(random.below(kAugmentOps));
-  const double strength = augment_magnitude(op, magnitude, bins, height, width);
-  return {op, has_sign(op) && random.uniform() < 0.5 ? -strength : strength};
+Image RandomRotation::operator()(const Image& image, RandomStream& random) const {
+  return rotate(image, random.uniform(smallest, largest), warp, expand);
 }
 
-Image RandAugment::operator()(Image image, RandomStream& random) const {
-  for (int i = 0; i < operations; ++i) {
-    const Choice choice = choose(image.height, image.width, random);
-    image = apply_augment(image, choice.op, choice.magnitude);
+AffineOptions RandomAffine::choose(int64_t height, int64_t width, RandomStream& random) const {
+  const auto shift = [&](double share, int64_t side) {
+    const double most = share * static_cast<double>(side);
+    return static_cast<double>(rounded(random.uniform(-most, most)));
+  };
+  AffineOptions options;
+  options.angle = random.uniform(-degrees, degrees);
+  options.translate_x = shift(translate_x, width);
+  options.translate_y = shift(translate_y, height);
+  options.scale = random.uniform(smallest, largest);
+  options.shear_x = random.uniform(-shear_x, shear_x);
+  options.shear_y = random.uniform(-shear_y, shear_y);
+  return options;
+}
+
+Image RandomAffine::operator()(const Image& image, RandomStream& random) const {
+  return affine(image, inverse_affine(choose(image.height, image.width, random)), warp);
+}
+
+std::array<ImagePoint, 4> RandomPerspective::choose(int64_t height, int64_t width, RandomStream& random) const {
+  TERN_CHECK(distortion >= 0 && distortion <= 1, "random perspective: the distortion must be 0 to 1, got ", distortion);
+  const auto inset = [&](int64_t side) {
+    return static_cast<double>(place(static_cast<int64_t>(distortion * static_cast<double>(side / 2)), random));
+  };
+  const double right = static_cast<double>(width - 1), bottom = static_cast<double>(height - 1);
+  std::array<ImagePoint, 4> corners = image_corners(height, width);
+  for (ImagePoint& corner : corners) {
+    const double x = inset(width), y = inset(height);
+    corner = {corner.x == 0 ? x : right - x, corner.y == 0 ? y : bottom - y};
   }
-  return image;
+  return corners;
+}
+
+Image RandomPerspective::operator()(Image image, RandomStream& random) const {
+  if (random.uniform() >= probability || image.height < 2 || image.width < 2) return image;
+  const std::array<ImagePoint, 4> corners = choose(image.height, image.width, random);
+  return perspective(image, perspective_between(image_corners(image.height, image.width), corners), warp);
+}
+
+Image RandomBlur::operator()(const Image& image, RandomStream& random) const {
+  return gaussian_blur(image, size, random.uniform(smallest, largest));
 }
 
 ImageBox RandomErasing::choose(int64_t height, int64_t width, RandomStream& random) const {

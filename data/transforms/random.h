@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <utility>
 #include <vector>
 
 #include "tern/data/images/image.h"
@@ -29,10 +30,8 @@ struct RandomCrop {
   int64_t height = 0, width = 0;
   int64_t padding = 0;
 
-  struct Place {
-    int64_t top = 0, left = 0;  // in the image without padding; may be negative
-  };
-  Place choose(int64_t image_height, int64_t image_width, RandomStream& random) const;
+  /// In the image without padding; may be negative.
+  CropPlace choose(int64_t image_height, int64_t image_width, RandomStream& random) const;
   Image operator()(const Image& image, RandomStream& random) const;
 };
 
@@ -63,39 +62,59 @@ struct ColorJitter {
   Image operator()(Image image, RandomStream& random) const;
 };
 
-/// The operations of RandAugment (Cubuk et al., arXiv:1909.13719), in torchvision's order.
-enum class AugmentOp : uint8_t {
-  kIdentity,
-  kShearX,
-  kShearY,
-  kTranslateX,
-  kTranslateY,
-  kRotate,
-  kBrightness,
-  kColor,
-  kContrast,
-  kSharpness,
-  kPosterize,
-  kSolarize,
-  kAutoContrast,
-  kEqualize
-};
-inline constexpr int kAugmentOps = 14;
-/// Magnitude of `bin` (0 .. bins - 1) for an image of this size, as in torchvision's table.
-double augment_magnitude(AugmentOp op, int bin, int bins, int64_t height, int64_t width);
-bool has_sign(AugmentOp op);
-Image apply_augment(const Image& image, AugmentOp op, double magnitude);
+/// A step with a probability. With the functions of color.h and geometry.h it is torchvision's RandomGrayscale,
+/// RandomInvert, RandomPosterize, RandomSolarize, RandomAutocontrast, RandomEqualize, RandomAdjustSharpness or
+/// RandomVerticalFlip: RandomApply{plain_step(grayscale), 0.1}.
+struct RandomApply {
+  ImageStep step;
+  double probability = 0.5;
 
-struct RandAugment {
-  int operations = 2;
-  int magnitude = 9, bins = 31;
-
-  struct Choice {
-    AugmentOp op = AugmentOp::kIdentity;
-    double magnitude = 0;
-  };
-  Choice choose(int64_t height, int64_t width, RandomStream& random) const;
   Image operator()(Image image, RandomStream& random) const;
+};
+/// A step that draws nothing: any function from an image to an image.
+template <class Change>
+ImageStep plain_step(Change change) {
+  return [change](Image image, RandomStream&) { return change(std::move(image)); };
+}
+
+/// rotate() by degrees from smallest to largest.
+struct RandomRotation {
+  double smallest = 0, largest = 0;
+  WarpOptions warp = {};
+  bool expand = false;
+
+  Image operator()(const Image& image, RandomStream& random) const;
+};
+
+/// affine() by an angle and shears from -x to x degrees, a scale, and shifts of up to a share of the sides.
+struct RandomAffine {
+  double degrees = 0;
+  double translate_x = 0, translate_y = 0;  // shares of width and height
+  double smallest = 1, largest = 1;         // scale
+  double shear_x = 0, shear_y = 0;
+  WarpOptions warp = {};
+
+  AffineOptions choose(int64_t height, int64_t width, RandomStream& random) const;
+  Image operator()(const Image& image, RandomStream& random) const;
+};
+
+/// Moves each corner inwards by up to `distortion` of half the sides. An image with a side of one pixel is unchanged.
+struct RandomPerspective {
+  double distortion = 0.5;
+  double probability = 0.5;
+  WarpOptions warp = {.sampling = Sampling::kBilinear};
+
+  /// Where the corners are moved to, clockwise from the upper left one.
+  std::array<ImagePoint, 4> choose(int64_t height, int64_t width, RandomStream& random) const;
+  Image operator()(Image image, RandomStream& random) const;
+};
+
+/// gaussian_blur() with sigma from smallest to largest.
+struct RandomBlur {
+  int64_t size = 3;
+  double smallest = 0.1, largest = 2;
+
+  Image operator()(const Image& image, RandomStream& random) const;
 };
 
 /// A box of random area and aspect ratio that is erased after normalisation (Zhong et al., arXiv:1708.04896).

@@ -3,6 +3,7 @@
 #include <iostream>
 #include <numeric>
 
+#include "tern/core/io/atomic_file.h"
 #include "tern/core/io/file_kind.h"
 #include "tern/dist/world.h"
 #include "tern/models/cli/commands.h"
@@ -40,6 +41,9 @@ struct EvalOptions : ModelOptions {
       option(&Self::batch_tokens, 16384, "--batch-tokens", "tokens a batch", Bounds{1, int64_t{1} << 40}, For::kTexts);
   std::string dtype =
       option(&Self::dtype, "fp32", "--dtype", "of matrix products:", Words{"fp32", "bf16", "fp16", "auto"});
+  std::string tta =
+      option(&Self::tta, "none", "--tta", "test-time augmentation, the mean of the probabilities of several views:",
+             Words{models::test_time_names()}, For::kImages);
   bool json = option(&Self::json, false, "--json", "print one JSON object", Compared::kNowhere);
 };
 
@@ -123,8 +127,9 @@ Evaluated evaluate_images(const EvalOptions& a, bool other_data, dist::World& wo
   const auto set = std::make_shared<const data::ImageSet>(load_image_set(a.data, pipeline.model().labels(), log));
   const std::vector<int32_t> rows = own_share(
       rows_to_evaluate(a, other_data, *set), [&] { return set->content_hash(); }, world);
-  return {models::evaluate(pipeline, set, rows, {.log = log, .validation = options}), data::LabelKind::kOne,
-          pipeline.model().labels()};
+  return {models::evaluate(pipeline, set, rows,
+                           {.views = models::test_time_views(a.tta), .log = log, .validation = options}),
+          data::LabelKind::kOne, pipeline.model().labels()};
 }
 
 void print(const Evaluated& evaluated, bool json) {
@@ -134,6 +139,19 @@ void print(const Evaluated& evaluated, bool json) {
   else
     std::cout << report_text(kind, labels, result) << "\n";
   std::cout.flush();
+}
+
+/// Into the folder of a run; a folder of another kind is left as it is.
+void write_picture(const EvalOptions& given, const Evaluated& evaluated, const Log& log) {
+  const std::filesystem::path folder(given.dir);
+  if (evaluated.kind != data::LabelKind::kOne || !tern::detail::name_exists((folder / "run.json").string())) return;
+  const std::string path = (folder / "confusion_matrix.svg").string();
+  try {
+    write_atomically(path, confusion_svg(evaluated.labels, evaluated.result));
+    log("confusion matrix: " + path);
+  } catch (const Error& error) {  // the numbers are still worth printing
+    log(std::string("the picture of the confusion matrix was not written: ") + error.what());
+  }
 }
 
 int evaluate(const EvalOptions& given) {
@@ -157,6 +175,7 @@ int evaluate(const EvalOptions& given) {
         {.dtype = dtype_of(options.dtype, device), .should_stop = [] { return pending_signal() != 0; }});
     check_interrupted();
     if (world.group()->size() > 1) evaluated.result = models::joined(evaluated.result, *world.group());
+    if (world.group()->rank() == 0) write_picture(given, evaluated, log);
     print(evaluated, given.json);
     world.finish();
     return 0;

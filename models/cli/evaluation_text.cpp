@@ -1,10 +1,12 @@
 #include "tern/models/cli/evaluation_text.h"
 
 #include <algorithm>
+#include <cmath>
 #include <iomanip>
 #include <sstream>
 
 #include "tern/core/io/pickle.h"
+#include "tern/models/cli/plot.h"
 
 namespace tern::cli {
 namespace {
@@ -22,6 +24,71 @@ std::string percent(double share) { return fixed(100 * share, 2) + " %"; }
 /// What the metric is of: " (300 rows, loss 0.5264)".
 std::string rows_text(const models::Evaluation& result) {
   return " (" + std::to_string(result.examples) + " rows, loss " + fixed(result.loss, 4) + ")";
+}
+
+/// "-" where it is not defined.
+std::string defined(double value) { return std::isnan(value) ? "-" : fixed(value, 4); }
+
+/// Names of one width, at least that of the heading.
+std::vector<std::string> padded(const std::vector<std::string>& labels, const std::string& heading) {
+  std::vector<std::string> names = {heading};
+  for (const std::string& label : labels) names.push_back(tern::detail::printable(label, label.size()));
+  size_t width = 0;
+  for (const std::string& name : names) width = std::max(width, name.size());
+  for (std::string& name : names) name.resize(width, ' ');
+  return names;
+}
+
+/// Rows are the labels, columns what was predicted, by number.
+std::string confusion_text(const std::vector<std::string>& names, const models::SingleLabelReport& report) {
+  const size_t n = report.labels.size();
+  size_t width = std::to_string(n - 1).size();
+  for (const int64_t count : report.confusion) width = std::max(width, std::to_string(count).size());
+  const auto cell = [&](int64_t value) {
+    const std::string text = std::to_string(value);
+    return std::string(2 + width - text.size(), ' ') + text;
+  };
+  std::string text = "\n\n  " + names[0] + "   #";
+  for (size_t column = 0; column < n; ++column) text += cell(static_cast<int64_t>(column));
+  text += "  predicted";
+  for (size_t row = 0; row < n; ++row) {
+    const std::string number = std::to_string(row);
+    text += "\n  " + names[row + 1] + std::string(4 - number.size(), ' ') + number;
+    for (size_t column = 0; column < n; ++column) text += cell(report.confusion[row * n + column]);
+  }
+  return text;
+}
+
+std::string single_label_text(const std::vector<std::string>& labels, const models::Evaluation& result) {
+  constexpr size_t kLabelsOfAMatrix = 20;
+  const models::SingleLabelReport report =
+      models::single_label_report(result.outcomes, static_cast<int64_t>(labels.size()));
+  std::ostringstream text;
+  text << evaluation_text(LabelKind::kOne, result);
+  const std::vector<std::string> names = padded(labels, "label");
+  text << "\n  " << names[0] << "  precision  recall      F1  rows";
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const auto& of = report.labels[i];
+    text << "\n  " << names[i + 1] << "  " << std::setw(9) << defined(of.precision) << "  " << std::setw(6)
+         << defined(of.recall) << "  " << std::setw(6) << defined(of.f1) << "  " << of.rows;
+  }
+  text << "\n  F1 macro " << defined(report.f1_macro);
+  if (labels.size() <= kLabelsOfAMatrix) text << confusion_text(names, report);
+  return text.str();
+}
+
+ReportJson single_label_record(const std::vector<std::string>& labels, const models::Evaluation& result) {
+  const models::SingleLabelReport report =
+      models::single_label_report(result.outcomes, static_cast<int64_t>(labels.size()));
+  ReportJson by_label = ReportJson::object(), matrix = ReportJson::array();
+  for (size_t i = 0; i < labels.size(); ++i) {
+    const auto& of = report.labels[i];
+    by_label[labels[i]] = {{"precision", of.precision}, {"recall", of.recall}, {"f1", of.f1}, {"rows", of.rows}};
+    const auto row = report.confusion.begin() + static_cast<int64_t>(i * labels.size());
+    matrix.push_back(std::vector<int64_t>(row, row + static_cast<int64_t>(labels.size())));
+  }
+  return {{"accuracy", result.metric},  {"f1_macro", report.f1_macro}, {"labels", by_label},
+          {"confusion_matrix", matrix}, {"loss", result.loss},         {"examples", result.examples}};
 }
 
 std::string several_labels_text(const std::vector<std::string>& labels, const models::Evaluation& result) {
@@ -72,7 +139,7 @@ std::string evaluation_text(LabelKind kind, const models::Evaluation& result) {
 }
 
 std::string report_text(LabelKind kind, const std::vector<std::string>& labels, const models::Evaluation& result) {
-  if (kind == LabelKind::kOne) return evaluation_text(kind, result);
+  if (kind == LabelKind::kOne) return single_label_text(labels, result);
   if (kind == LabelKind::kSeveral) return several_labels_text(labels, result);
   const models::NumbersReport report = models::numbers_report(result.outcomes);
   return "mean squared error " + fixed(report.mse, 4) + ", mean absolute error " + fixed(report.mae, 4) + ", R2 " +
@@ -82,13 +149,21 @@ std::string report_text(LabelKind kind, const std::vector<std::string>& labels, 
 
 nlohmann::ordered_json report_record(LabelKind kind, const std::vector<std::string>& labels,
                                      const models::Evaluation& result) {
-  if (kind == LabelKind::kOne)
-    return {{"accuracy", result.metric}, {"loss", result.loss}, {"examples", result.examples}};
+  if (kind == LabelKind::kOne) return single_label_record(labels, result);
   if (kind == LabelKind::kSeveral) return several_labels_record(labels, result);
   const models::NumbersReport report = models::numbers_report(result.outcomes);
   return {{"mse", report.mse},          {"mae", report.mae},           {"r2", report.r2},
           {"pearson", report.pearson},  {"spearman", report.spearman}, {"loss", result.loss},
           {"examples", result.examples}};
+}
+
+std::string confusion_svg(const std::vector<std::string>& labels, const models::Evaluation& result) {
+  const auto n = static_cast<int64_t>(labels.size());
+  return svg_of(CountPlot{.title = evaluation_text(LabelKind::kOne, result),
+                          .row_label = "label",
+                          .column_label = "predicted",
+                          .names = labels,
+                          .counts = models::single_label_report(result.outcomes, n).confusion});
 }
 
 }  // namespace tern::cli

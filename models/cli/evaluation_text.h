@@ -19,10 +19,14 @@ std::string metric_text(data::LabelKind kind, double metric);
 /// "accuracy 85.33 % (300 rows, loss 0.5264)".
 std::string evaluation_text(data::LabelKind kind, const models::Evaluation& result);
 
-/// Every metric, of several labels with a line for each label.
+/// Every metric, of labels with a line for each label. Of one label, with the confusion matrix where it fits a
+/// terminal.
 std::string report_text(data::LabelKind kind, const std::vector<std::string>& labels, const models::Evaluation& result);
 /// The same, for --json. What is not defined is null.
 nlohmann::ordered_json report_record(data::LabelKind kind, const std::vector<std::string>& labels,
                                      const models::Evaluation& result);
+
+/// The confusion matrix of one label for each example as an SVG document.
+std::string confusion_svg(const std::vector<std::string>& labels, const models::Evaluation& result);
 
 }  // namespace tern::cli

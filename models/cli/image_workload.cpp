@@ -1,3 +1,4 @@
+#include "tern/data/transforms/auto_augment.h"
 #include "tern/models/cli/data_sets.h"
 #include "tern/models/cli/train_defaults.h"
 #include "tern/models/cli/workload.h"
@@ -34,6 +35,13 @@ class ImageWorkload final : public Workload {
   }
 
   models::TrainingTask& task() override { return *task_; }
+  std::unique_ptr<models::TrainingTask> task_of(int64_t size, int64_t epochs) const override {
+    models::ImageTaskOptions options = task_options();
+    options.epochs = epochs;
+    options.batch_size = size;
+    return std::make_unique<models::ImageTask>(*pipeline_, set_, split_.train, std::vector<int32_t>(), options);
+  }
+  BatchRange batch_range() const override { return {"images", 1, static_cast<int64_t>(split_.train.size())}; }
   models::Model& model() const override { return pipeline_->model(); }
   void save(const std::string& dir) const override { pipeline_->save(dir); }
 
@@ -43,7 +51,9 @@ class ImageWorkload final : public Workload {
   std::string describe_batch() const override { return std::to_string(options_.batch_size) + " images"; }
   std::string describe_input() const override {
     const std::string size = std::to_string(pipeline_->preprocessing().size);
-    return ", " + size + " x " + size + " pixels";
+    const std::string first = std::to_string(options_.progressive_resize);
+    return ", " + size + " x " + size + " pixels" +
+           (options_.progressive_resize > 0 ? " (the first epoch: " + first + " x " + first + ")" : "");
   }
   bool digits() const { return set_->name == "digits"; }
 
@@ -60,12 +70,15 @@ class ImageWorkload final : public Workload {
                                      .workers = options_.workers,
                                      .seed = options_.seed,
                                      .label_smoothing = options_.label_smoothing,
+                                     .first_size = options_.progressive_resize,
                                      .log = setting_.log,
                                      .validation = evaluation(setting_.precision.autocast),
                                      .cache = cache_};
     data::BatchAugmentOptions& augmentation = options.augmentation;
     augmentation.mixup = options_.mixup.value();
     augmentation.cutmix = options_.cutmix;
+    augmentation.erasing.probability = options_.random_erase;
+    options.policy = policy();
     // A digit fills its 8 x 8 pixels: a shift cuts a part off, and its mirror image is no digit.
     if (options_.augment == "none" || digits()) return options;
     augmentation.flip = {.probability = 0.5};
@@ -73,6 +86,19 @@ class ImageWorkload final : public Workload {
     const int64_t stored = set_->in_memory() ? set_->pixels.size(1) : 0;
     if (stored == pipeline_->preprocessing().size) augmentation.padding = stored / 8;
     return options;
+  }
+
+  /// The operations of --augment; empty: none.
+  data::ImageStep policy() const {
+    using data::AugmentPolicy;
+    const std::string& name = options_.augment;
+    if (name == "randaug") return data::RandAugment{};
+    if (name == "trivial") return data::TrivialAugmentWide{};
+    if (name == "autoaugment-svhn") return data::AutoAugment{AugmentPolicy::kSvhn};
+    if (name == "autoaugment-cifar10" || (name == "autoaugment" && set_->name == "cifar10"))
+      return data::AutoAugment{AugmentPolicy::kCifar10};
+    if (name.starts_with("autoaugment")) return data::AutoAugment{AugmentPolicy::kImageNet};
+    return {};
   }
 
   /// --preset, or the size for the embedded digits that a family may have in place of its smallest one.

@@ -31,6 +31,9 @@ struct PredictOptions : ModelOptions {
                       "several labels {\"labels\", \"scores\", \"logits\"}, of regression {\"value\"}");
   int64_t max_length = option(&Self::max_length, 0, "--max-length",
                               "tokens a text is cut to; default: the model's maximum", Bounds{2, 1 << 24}, For::kTexts);
+  std::string tta = option(&Self::tta, "none", "--tta",
+                           "test-time augmentation of images, the mean of the probabilities of several views:",
+                           Words{models::test_time_names()}, For::kImages);
   std::string attention =
       option(&Self::attention, "", "--attention",
              "images: write into this folder, as PNG, each image lit by the model's attention (attention rollout)",
@@ -165,7 +168,7 @@ class ImagePredictor final : public Predictor {
     const std::vector<std::string> names = std::exchange(names_, {});
     std::vector<data::Image> images = std::exchange(images_, {});
     if (images.empty()) return;
-    print(pipeline_.predict(images), pipeline_.model());
+    print(pipeline_.predict(images, models::test_time_views(a_.tta)), pipeline_.model());
     if (a_.attention.empty()) return;
     const std::vector<Tensor> maps = pipeline_.model().attention_rollout(pipeline_.prepare(images));
     for (size_t i = 0; i < maps.size(); ++i) {

@@ -28,16 +28,7 @@ class TextWorkload final : public Workload {
                                               .longest_row = std::ranges::max(tokens_->lengths())});
     check_plan();
     task_.emplace(pipeline_->model(), tokens_, labels(), split_.train, setting.share(split_.validation),
-                  pipeline_->tokenizer().pad_id(),
-                  models::TextTaskOptions{.epochs = planned_epochs(options_),
-                                          .batch_size = options_.batch_size,
-                                          .batch_tokens = options_.batch_tokens,
-                                          .shuffle = options_.shuffle,
-                                          .group_by_length = options_.group_by_length,
-                                          .workers = options_.workers,
-                                          .seed = options_.seed,
-                                          .transform = data_.transform(),
-                                          .validation = evaluation(setting.precision.autocast)});
+                  pipeline_->tokenizer().pad_id(), task_options());
   }
 
   Json data_record() const override {
@@ -48,6 +39,19 @@ class TextWorkload final : public Workload {
   }
 
   models::TrainingTask& task() override { return *task_; }
+  std::unique_ptr<models::TrainingTask> task_of(int64_t size, int64_t epochs) const override {
+    models::TextTaskOptions options = task_options();
+    options.epochs = epochs;
+    (packed() ? options.batch_tokens : options.batch_size) = size;
+    return std::make_unique<models::TextTask>(pipeline_->model(), tokens_, labels(), split_.train,
+                                              std::vector<int32_t>(), pipeline_->tokenizer().pad_id(), options);
+  }
+  BatchRange batch_range() const override {
+    if (!packed()) return {"sequences", 1, static_cast<int64_t>(split_.train.size())};
+    int64_t longest = 1;
+    for (const int32_t row : split_.train) longest = std::max<int64_t>(longest, std::ssize(tokens_->row(row)));
+    return {"tokens", longest, std::max(longest, train_tokens())};
+  }
   models::Model& model() const override { return pipeline_->model(); }
   void save(const std::string& dir) const override { pipeline_->save(dir); }
 
@@ -58,6 +62,20 @@ class TextWorkload final : public Workload {
   }
 
  private:
+  bool packed() const { return options_.batch_size == 0; }
+
+  models::TextTaskOptions task_options() const {
+    return {.epochs = planned_epochs(options_),
+            .batch_size = options_.batch_size,
+            .batch_tokens = options_.batch_tokens,
+            .shuffle = options_.shuffle,
+            .group_by_length = options_.group_by_length,
+            .workers = options_.workers,
+            .seed = options_.seed,
+            .transform = data_.transform(),
+            .validation = evaluation(setting_.precision.autocast)};
+  }
+
   std::string describe_batch() const override {
     std::ostringstream out;
     if (options_.batch_size > 0)

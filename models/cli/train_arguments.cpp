@@ -105,6 +105,11 @@ void check_train_arguments(const TrainArguments& a) {
   check(!a.group_by_length || a.batch_size > 0,
         "--group-by-length requires --batch-size: packed batches have no padding");
   check_one_of_split_and_fold(a.split, a.fold);
+  check(a.find_lr != "use" || !a.lr, "--find-lr use and --lr exclude each other");
+  check(a.find_lr.empty() || a.find_batch_size == 0, "--find-lr and --find-batch-size exclude each other");
+  check(a.resume.empty() || (a.find_lr != "report" && a.find_batch_size == 0),
+        "--resume continues a run, and --find-lr and --find-batch-size train none; give a new --out");
+  check(a.min_delta == 0 || a.patience > 0, "--min-delta requires --patience");
   if (!a.preset.empty()) check_word("--preset", a.preset, models::offered(models::family_named(a.model).presets));
   check(!a.kahan || a.dtype == "bf16-true",
         "--kahan requires --dtype bf16-true: it replaces fp32 master copies of bf16 weights");

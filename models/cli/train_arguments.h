@@ -28,7 +28,7 @@ std::optional<std::vector<double>> parse_milestones(const std::string& text);
 /// --checkpoint-every: steps, seconds, of which one is 0: "100" (steps), "30s", "5m", "2h". Nothing when the text is of
 /// another form.
 std::optional<std::pair<int64_t, double>> parse_checkpoint_every(const std::string& text);
-/// --image-cache: "0", "500MB", "4GB"; units of 1000. Nothing when the text is of another form.
+/// --image-cache and --memory-limit: "0", "500MB", "4GB"; units of 1000. Nothing when the text is of another form.
 std::optional<int64_t> parse_bytes(const std::string& text);
 
 // Help that names the model families, their sizes and the data sets.
@@ -67,12 +67,24 @@ struct TrainArguments : ModelOptions {
       Compared::kBetweenRanks);
   int64_t image_size = option(&Self::image_size, 0, "--image-size",
                               "pixels of a side of the input; a ViT's position embeddings are interpolated; default: "
-                              "the model's, for a new cnn "
-                              "that of the data",
+                              "the model's, for a new cnn that of the data",
                               Bounds{1, 1 << 14}, For::kImages);
+  int64_t progressive_resize = option(
+      &Self::progressive_resize, 0, "--progressive-resize",
+      "pixels of a side of the training images in the first epoch; they grow to the size of the model's input in "
+      "the first four fifths of the epochs; default: always that size",
+      Bounds{1, 1 << 14}, For::kImages);
   std::string augment =
-      option(&Self::augment, "default", "--augment", "images: default (shifts and mirror images) or none",
-             Words{"default", "none"}, For::kImages);
+      option(&Self::augment, "default", "--augment",
+             "default (shifts and mirror images, not of digits), none, or the default after a policy of operations: "
+             "autoaugment (the policy found for the data, CIFAR-10's or ImageNet's), trivial (TrivialAugmentWide), "
+             "randaug (RandAugment)",
+             Words{"default", "none", "autoaugment", "autoaugment-cifar10", "autoaugment-imagenet", "autoaugment-svhn",
+                   "trivial", "randaug"},
+             For::kImages);
+  double random_erase = option(&Self::random_erase, 0, "--random-erase",
+                               "probability that a random rectangle of an image is erased (Random Erasing); 0: none",
+                               Bounds{0, 1}, For::kImages);
   std::optional<double> mixup =
       option(&Self::mixup, std::nullopt, "--mixup", "images: alpha of MixUp; 0: none; default: 0, for digits 0.3",
              Bounds{0, 1000}, For::kImages);
@@ -88,11 +100,39 @@ struct TrainArguments : ModelOptions {
              Bounds{1, 1000000});
   int64_t max_steps =
       option(&Self::max_steps, 0, "--max-steps", "stop after this many steps", Bounds{1, int64_t{1} << 40});
+  int64_t patience =
+      option(&Self::patience, 0, "--patience",
+             "early stopping: end after so many validations in a row without a better metric (accuracy, F1 or R2); "
+             "default: never",
+             Bounds{1, 1000000});
+  double min_delta = option(&Self::min_delta, 0, "--min-delta",
+                            "with --patience: by more than how much a metric must be better", Bounds{0, kMaxReal});
   std::optional<double> lr =
       option(&Self::lr, std::nullopt, "--lr",
              "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts (lstm: "
              "2e-3), 1e-3 for images, 2e-3 for digits",
              Bounds{0, kMaxReal});
+  // A run that goes on has the rate that was found.
+  std::string find_lr =
+      option(&Self::find_lr, "", "--find-lr",
+             "learning rate range test: raise the rate from 1e-7 to 1 until the loss diverges and suggest one; report "
+             "(or no value) writes lr_finder.json and lr_finder.svg into the run folder and ends; use trains with the "
+             "suggestion",
+             Words{"report", "use"}, Bare{"report"}, Compared::kBetweenRanks);
+  int64_t find_lr_steps = option(&Self::find_lr_steps, 100, "--find-lr-steps", "steps of --find-lr", Bounds{20, 100000},
+                                 Compared::kBetweenRanks);
+  int64_t find_batch_size =
+      option(&Self::find_batch_size, 0, "--find-batch-size",
+             "try batches of 1, 2, 4, ... up to VALUE (or 65536) images, sequences or, of packed texts, tokens until "
+             "memory does not suffice, print the speed of each and write batch_finder.json and batch_finder.svg into "
+             "the run folder; nothing is trained",
+             Bounds{1, int64_t{1} << 40}, Bare{"65536"}, Compared::kBetweenRanks);
+  std::string memory_limit =
+      option(&Self::memory_limit, "0", "--memory-limit",
+             "of tensors on the device that computes (500MB, 4GB); 0: what the machine or its container has",
+             Form{"0 or a number of bytes with the unit kB, MB, GB or TB (4GB)",
+                  [](const std::string& text) { return parse_bytes(text).has_value(); }},
+             Compared::kNowhere);
   std::string optimizer = option(&Self::optimizer, "adamw", "--optimizer",
                                  "of the weights (muon: of the hidden layers' matrices, with AdamW for all else):",
                                  Words{models::optimizer_names()});

@@ -9,6 +9,7 @@
 #include "tern/dist/world.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/evaluation_text.h"
+#include "tern/models/cli/finders.h"
 #include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/option_record.h"
 #include "tern/models/cli/progress.h"
@@ -92,6 +93,7 @@ class TrainRun {
     const dist::Launch launch = dist::detect_launch();
     device_ = apply_common(given_);
     precision_ = parse_dtype(given_.dtype, device_);
+    allocator(device_).set_limit(parse_bytes(given_.memory_limit).value());
     const Log log = [this](const std::string& line) { progress_.log(line); };
     apply_matmul_options({.tf32 = given_.tf32, .autotune = given_.autotune}, device_, log);
     const TrainArguments options = with_setting(given_, device_, precision_);
@@ -123,9 +125,70 @@ class TrainRun {
                                     .whole_parameters = shard && models::algorithm_of(train_options()).needs_whole});
     else if (shard)
       progress_.log("--strategy zero1: there is one process, so nothing is divided");
-    const int status = train(from);
+    const int status = given_.find_batch_size > 0 ? find_batch()
+                       : find_rate()              ? train(from)
+                                                  : signal_status(agreed_signal());
     world_->finish();
     return status;
+  }
+
+  /// What --find-lr asks for; true when there is something to train.
+  bool find_rate() {
+    if (given_.find_lr.empty()) return true;
+    std::optional<double> rate = recorded_rate();
+    if (!rate) {
+      set_recompute();
+      progress_.log("find-lr: up to " + std::to_string(given_.find_lr_steps) + " steps with rising rates");
+      const models::LrFinding finding =
+          models::find_lr(workload_->task(), train_options(), {.steps = given_.find_lr_steps});
+      if (finding.interrupted) return false;
+      if (is_first()) {
+        write_finding(*folder_, finding);
+        progress_.log("find-lr: " + folder_->file("lr_finder.svg"));
+        if (given_.find_lr == "report") std::cout << finding_text(finding) << std::endl;
+      }
+      if (given_.find_lr == "report") return false;
+      TERN_CHECK(finding.suggestion, "--find-lr: ", finding_text(finding), "; give --lr");
+      progress_.log(finding_text(finding));
+      rate = finding.suggestion;
+    }
+    workload_->set_lr(*rate);
+    return true;
+  }
+
+  /// The rate with which the run in the folder began; it is found only once. On all ranks.
+  std::optional<double> recorded_rate() {
+    std::string rate;
+    if (is_first() && resumes_ && !folder_->is_blank())
+      rate = json_text(RunFolder::read_record(folder_->path()).at("options").at("lr"));
+    if (world_->store() && is_first()) world_->store()->set("the learning rate", rate);
+    if (world_->store() && !is_first()) rate = world_->store()->get("the learning rate", kStartSeconds);
+    return rate.empty() ? std::nullopt : std::optional(std::stod(rate));
+  }
+
+  int find_batch() {
+    set_recompute();
+    const Workload::BatchRange range = workload_->batch_range();
+    const auto make = [&](int64_t size) {
+      constexpr int64_t kEpochs = 4;  // of a step at least
+      return workload_->task_of(size, kEpochs);
+    };
+    const int64_t largest = std::max(range.smallest, std::min(range.largest, given_.find_batch_size));
+    progress_.log("find-batch-size: from " + std::to_string(range.smallest) + " to " + std::to_string(largest) + " " +
+                  range.unit);
+    const models::BatchFinding finding =
+        models::find_batch_size(workload_->model(), make, range.smallest, largest, train_options());
+    if (finding.interrupted) return signal_status(agreed_signal());
+    write_finding(*folder_, finding, range.unit, workload_->unit());
+    progress_.log("find-batch-size: " + folder_->file("batch_finder.svg"));
+    std::cout << finding_text(finding, range.unit, workload_->unit()) << std::endl;
+    return 0;
+  }
+
+  /// Without the comparison that a run prints.
+  void set_recompute() {
+    if (const int64_t blocks = parse_recompute(given_.recompute).value(); blocks > 0)
+      workload_->model().set_recompute(blocks);
   }
 
   // That ranks wait for rank 0, which may have to hash a large checkpoint, and for each other's data.
@@ -194,6 +257,8 @@ class TrainRun {
             .device = device_,
             .capture = !profiled(),  // a replay is one launch: its ops have no ranges
             .max_steps = a.max_steps,
+            .patience = a.patience,
+            .min_delta = a.min_delta,
             .accumulate = a.accumulate,
             .parallel = parallel_ ? &*parallel_ : nullptr,
             .should_stop = [] { return pending_signal() != 0; }};
@@ -334,6 +399,7 @@ class TrainRun {
     Json last = {{"test_" + metric, nullptr},
                  {"test_loss", nullptr},
                  {"best_epoch", result.best_epoch},
+                 {"stopped_early", result.early},
                  {"best_val_" + metric, result.best_epoch > 0 ? Json(result.best.metric) : Json(nullptr)},
                  {"train_seconds", result.seconds},
                  {"steps", result.steps},
@@ -349,6 +415,10 @@ class TrainRun {
       last["test_" + metric] = test->metric;
       last["test_loss"] = test->loss;
     }
+    if (result.early)
+      progress_.log("stopped early: no better " + metric_name(kind) + " in " + std::to_string(given_.patience) +
+                    (given_.patience == 1 ? " validation" : " validations") + "; the best was that of epoch " +
+                    std::to_string(result.best_epoch));
     folder_->append_metrics(last);
     folder_->sync_metrics();
     std::ostringstream log;

@@ -43,6 +43,20 @@ class Workload {
   /// After prepare().
   virtual models::TrainingTask& task() = 0;
   virtual models::Model& model() const = 0;
+  /// A task like task() with other batches, of `size` images, sequences or, if texts are packed, tokens; of an epoch
+  /// for each of `epochs`.
+  virtual std::unique_ptr<models::TrainingTask> task_of(int64_t size, int64_t epochs) const = 0;
+  /// What the size of a batch counts, and the smallest and the largest that makes sense for the training rows.
+  struct BatchRange {
+    std::string unit;
+    int64_t smallest = 1, largest = 1;
+  };
+  virtual BatchRange batch_range() const = 0;
+  /// Replaces --lr by the rate that --find-lr found.
+  void set_lr(double lr) {
+    options_.lr = lr;
+    options_.find_lr.clear();
+  }
   /// Writes what from_pretrained() and `tern eval` need.
   virtual void save(const std::string& dir) const = 0;
   /// Sizes, for one line of the log: "train: 8000 rows, ...; 3,000 steps of 64 images".

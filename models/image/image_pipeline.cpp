@@ -55,8 +55,9 @@ void ImagePipeline::save(const std::string& dir) const {
   model().save_pretrained(dir);
 }
 
-Tensor ImagePipeline::prepare(std::span<const data::Image> images) const {
-  const int64_t size = preprocessing_.size, n = static_cast<int64_t>(images.size());
+Tensor ImagePipeline::prepare(std::span<const data::Image> images, int64_t size) const {
+  if (size == 0) size = preprocessing_.size;
+  const int64_t n = static_cast<int64_t>(images.size());
   Tensor pixels = empty({n, size, size, 3}, {.dtype = DType::kUInt8});
   for (int64_t i = 0; i < n; ++i) {
     const data::Image resized =
@@ -68,14 +69,16 @@ Tensor ImagePipeline::prepare(std::span<const data::Image> images) const {
                               model().dtype());
 }
 
-std::vector<Prediction> ImagePipeline::predict(const std::vector<data::Image>& images) const {
+std::vector<Prediction> ImagePipeline::predict(const std::vector<data::Image>& images, TestTimeViews views) const {
   NoGrad off;
   std::vector<Prediction> predictions;
-  const int64_t values_an_image = 3 * preprocessing_.size * preprocessing_.size;
+  const int64_t size = test_time_size(views, preprocessing_.size), values_an_image = 3 * size * size;
   const auto batch = static_cast<size_t>(std::clamp<int64_t>(kBatchValues / values_an_image, 1, kBatch));
-  for (std::span<const data::Image> rest = images; !rest.empty(); rest = rest.subspan(std::min(batch, rest.size())))
-    for (Prediction& p : predictions_of(model().forward(prepare(rest.first(std::min(batch, rest.size()))))))
+  for (std::span<const data::Image> rest = images; !rest.empty(); rest = rest.subspan(std::min(batch, rest.size()))) {
+    const Tensor prepared = prepare(rest.first(std::min(batch, rest.size())), size);
+    for (Prediction& p : predictions_of(test_time_logits(model(), prepared, views, preprocessing_.size)))
       predictions.push_back(std::move(p));
+  }
   return predictions;
 }
 

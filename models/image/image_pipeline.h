@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tern/data/transforms/augment.h"
+#include "tern/models/image/test_time.h"
 #include "tern/models/prediction.h"
 #include "tern/models/pretrained.h"
 
@@ -41,10 +42,12 @@ class ImagePipeline {
     return *model_;
   }
   const ImagePreprocessing& preprocessing() const { return preprocessing_; }
-  /// Resizes and normalises images of any sizes, 3 channels: [n, 3, size, size] on the model's device.
-  Tensor prepare(std::span<const data::Image> images) const;
+  /// Resizes and normalises images of any sizes, 3 channels: [n, 3, size, size] on the model's device. size: pixels a
+  /// side; 0: the preprocessing's.
+  Tensor prepare(std::span<const data::Image> images, int64_t size = 0) const;
   /// Predictions in the order of the images.
-  std::vector<Prediction> predict(const std::vector<data::Image>& images) const;
+  std::vector<Prediction> predict(const std::vector<data::Image>& images,
+                                  TestTimeViews views = TestTimeViews::kNone) const;
 
  private:
   std::unique_ptr<ImageClassifier> model_;

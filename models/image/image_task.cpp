@@ -2,6 +2,8 @@
 
 #include <mutex>
 #include <set>
+#include <utility>
+#include <vector>
 
 #include "tern/core/ops/ops.h"
 #include "tern/data/loader_tokens.h"
@@ -9,27 +11,51 @@
 namespace tern::models {
 namespace {
 
-/// Files may have any size: workers resize each one. Images in memory are resized on the device.
-data::ImageTransform file_transform(const ImagePreprocessing& preprocessing, const data::ImageSet& set) {
-  if (set.in_memory()) return {};
-  const int64_t size = preprocessing.size;
-  const data::ResizeOptions resampling{.interpolation = preprocessing.interpolation};
-  return [size, resampling](data::Image image, const data::ItemKey&) {
-    return data::resize(image, size, size, resampling);
+using SizeOfEpoch = std::function<int64_t(int64_t epoch)>;
+
+/// Of training images.
+SizeOfEpoch training_sizes(int64_t size, const ImageTaskOptions& options) {
+  if (options.first_size == 0) return [size](int64_t) { return size; };
+  TERN_CHECK(options.first_size > 0 && options.first_size <= size && options.first_size % options.size_multiple == 0,
+             "progressive resizing: the first epoch's images of ", options.first_size,
+             " pixels must be a multiple of the model's patches of ", options.size_multiple, ", and at most the ", size,
+             " pixels of its input");
+  return [first = options.first_size, multiple = options.size_multiple, epochs = options.epochs, size](int64_t epoch) {
+    return training_size(first, size, multiple, epoch, epochs);
   };
 }
 
+/// Files may have any size: workers resize each one. Images in memory are resized on the device.
+data::ImageTransform transform_of(const ImagePreprocessing& preprocessing, const data::ImageSet& set,
+                                  const SizeOfEpoch& size_of, const data::ImageStep& policy) {
+  std::vector<data::ImageStep> steps;
+  if (policy) steps.push_back(policy);
+  const data::ImageTransform change = steps.empty() ? data::ImageTransform() : data::compose(std::move(steps));
+  if (set.in_memory()) return change;
+  const data::ResizeOptions resampling{.interpolation = preprocessing.interpolation};
+  return [size_of, resampling, change](const data::Image& image, const data::ItemKey& key) {
+    const int64_t size = size_of(key.epoch);
+    data::Image resized = data::resize(image, size, size, resampling);
+    return change ? change(std::move(resized), key) : resized;
+  };
+}
+
+/// Of the rows' batches in `epochs` epochs. `training`: shuffled and augmented as the options say.
 data::ImageLoader make_loader(const ImagePreprocessing& preprocessing, const std::shared_ptr<const data::ImageSet>& set,
-                              const std::vector<int32_t>& rows, int64_t epochs, bool shuffle, bool fixed,
+                              const std::vector<int32_t>& rows, int64_t epochs, bool training, bool fixed,
                               const ImageTaskOptions& options) {
-  const data::BatchPlanOptions plan{.batch_size = options.batch_size, .shuffle = shuffle, .seed = options.seed};
+  const data::BatchPlanOptions plan{
+      .batch_size = options.batch_size, .shuffle = training && options.shuffle, .seed = options.seed};
   return {set, data::BatchPlan(rows, {}, plan, epochs),
-          data::ImageLoaderOptions{.transform = file_transform(preprocessing, *set),
-                                   .seed = options.seed,
-                                   .fixed_capacity = fixed,
-                                   .workers = options.workers,
-                                   .log = options.log,
-                                   .cache = options.cache}};
+          data::ImageLoaderOptions{
+              .transform = training ? transform_of(preprocessing, *set, training_sizes(preprocessing.size, options),
+                                                   options.policy)
+                                    : transform_of(preprocessing, *set, training_sizes(preprocessing.size, {}), {}),
+              .seed = options.seed,
+              .fixed_capacity = fixed,
+              .workers = options.workers,
+              .log = options.log,
+              .cache = options.cache}};
 }
 
 /// Logs each line only once: every validation makes a new loader, which would log unreadable files again.
@@ -50,10 +76,16 @@ ImageTaskOptions with_log_once(ImageTaskOptions options) {
   return options;
 }
 
+ImageTaskOptions for_input(ImageTaskOptions options, const ImageClassifier::Input& input) {
+  options.size_multiple = input.multiple;
+  return options;
+}
+
 /// The random part is the options', the pixel conversion the preprocessing's.
 data::BatchAugmentOptions with_preprocessing(data::BatchAugmentOptions options, const ImagePreprocessing& p,
-                                             DType dtype) {
-  options.height = options.width = p.size;
+                                             int64_t size, DType dtype) {
+  options.height = options.width = size;
+  options.padding = options.padding * size / p.size;
   options.resampling = {.interpolation = p.interpolation};
   options.normalization = p.normalization;
   options.dtype = dtype;
@@ -72,7 +104,8 @@ data::BatchSource<data::AugmentedBatch> plain_batches(const ImagePreprocessing& 
                                                       const std::vector<int32_t>& rows, const ImageTaskOptions& options,
                                                       Device device) {
   return augmented(make_loader(preprocessing, set, rows, 1, false, false, options).epoch(0),
-                   data::BatchAugment(with_preprocessing({}, preprocessing, dtype), options.seed), device);
+                   data::BatchAugment(with_preprocessing({}, preprocessing, preprocessing.size, dtype), options.seed),
+                   device);
 }
 
 Tensor mixed_cross_entropy(const Tensor& logits, const data::AugmentedBatch& batch, double label_smoothing) {
@@ -104,16 +137,30 @@ ImageObjective label_of_each_image(const ImageClassifier& model, double label_sm
 Evaluation evaluate(const ImagePipeline& pipeline, const std::shared_ptr<const data::ImageSet>& set,
                     const std::vector<int32_t>& rows, const ImageTaskOptions& options) {
   ImageClassifier& model = pipeline.model();
-  return evaluate(model, label_of_each_image(model, 0),
-                  plain_batches(pipeline.preprocessing(), model.dtype(), set, rows, options, model.device()),
+  ImagePreprocessing preprocessing = pipeline.preprocessing();
+  const int64_t size = preprocessing.size;
+  preprocessing.size = test_time_size(options.views, size);
+  ImageObjective objective = label_of_each_image(model, 0);
+  objective.forward = [&model, views = options.views, size](const data::AugmentedBatch& batch) {
+    return test_time_logits(model, batch.images, views, size);
+  };
+  return evaluate(model, objective, plain_batches(preprocessing, model.dtype(), set, rows, options, model.device()),
                   options.validation);
+}
+
+int64_t training_size(int64_t first, int64_t last, int64_t multiple, int64_t epoch, int64_t epochs) {
+  const int64_t rise = epochs * 4 / 5;
+  if (epoch >= rise) return last;
+  const int64_t size = first + (last - first) * epoch / rise;
+  return size / multiple * multiple;
 }
 
 ImageTask::ImageTask(const ImagePipeline& pipeline, const std::shared_ptr<const data::ImageSet>& set,
                      const std::vector<int32_t>& train_rows, std::vector<int32_t> validation_rows,
                      const ImageTaskOptions& options)
     : ImageTask(pipeline.model(), label_of_each_image(pipeline.model(), options.label_smoothing),
-                pipeline.preprocessing(), set, train_rows, std::move(validation_rows), options) {}
+                pipeline.preprocessing(), set, train_rows, std::move(validation_rows),
+                for_input(options, pipeline.model().input())) {}
 
 ImageTask::ImageTask(nn::Module& model, ImageObjective objective, const ImagePreprocessing& preprocessing,
                      const std::shared_ptr<const data::ImageSet>& set, const std::vector<int32_t>& train_rows,
@@ -123,11 +170,13 @@ ImageTask::ImageTask(nn::Module& model, ImageObjective objective, const ImagePre
       preprocessing_(preprocessing),
       dtype_(model.dtype()),
       options_(with_log_once(options)),
-      loader_(make_loader(preprocessing, set, train_rows, options.epochs, options.shuffle, fixed_shapes(), options_)),
-      augment_(with_preprocessing(options.augmentation, preprocessing, dtype_), options.seed) {}
+      loader_(make_loader(preprocessing, set, train_rows, options.epochs, true, fixed_shapes(), options_)) {}
 
 data::BatchSource<data::AugmentedBatch> ImageTask::training_batches(int64_t epoch, const data::BatchStripe& stripe) {
-  return augmented(loader_.epoch(epoch, stripe), augment_, device());
+  const int64_t size = training_sizes(preprocessing_.size, options_)(epoch);
+  const data::BatchAugment augment(with_preprocessing(options_.augmentation, preprocessing_, size, dtype_),
+                                   options_.seed);
+  return augmented(loader_.epoch(epoch, stripe), augment, device());
 }
 
 data::BatchSource<data::AugmentedBatch> ImageTask::evaluation_batches(const std::vector<int32_t>& rows) const {

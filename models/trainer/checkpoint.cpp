@@ -145,6 +145,7 @@ Json to_json(const TrainCheckpoint& checkpoint) {
           {"step_seconds", p.step_seconds},
           {"best_epoch", p.best_epoch},
           {"best", {{"loss", p.best.loss}, {"accuracy", p.best.metric}, {"examples", p.best.examples}}},
+          {"patience", {{"waited", p.waited}, {"reference", p.reference}}},
           {"generator", {{"seed", p.seed}, {"offset", p.offset}}}};
 }
 
@@ -191,6 +192,11 @@ TrainCheckpoint from_json(const Json& json, const fs::path& source) {
   const Json best = field<Json>(json, "best", source), generator = field<Json>(json, "generator", source);
   p.best = {field<double>(best, "loss", source), field<double>(best, "accuracy", source),
             field<int64_t>(best, "examples", source)};
+  if (json.contains("patience")) {  // not in checkpoints of earlier programs
+    const Json patience = field<Json>(json, "patience", source);
+    p.waited = field<int64_t>(patience, "waited", source);
+    p.reference = field<double>(patience, "reference", source);
+  }
   p.seed = field<uint64_t>(generator, "seed", source);
   p.offset = field<uint64_t>(generator, "offset", source);
   TERN_CHECK(p.step_in_epoch <= p.step, source.string(),

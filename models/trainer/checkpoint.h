@@ -32,6 +32,9 @@ struct TrainPosition {
   double seconds = 0, step_seconds = 0;  // as in TrainResult
   int64_t best_epoch = 0;                // from 1; 0: none yet
   Evaluation best;
+  // TrainOptions::patience: validations since the last one that was better by min_delta, and that one's metric.
+  int64_t waited = 0;
+  double reference = 0;
   uint64_t seed = 0, offset = 0;  // state of the module's generator
 };
 

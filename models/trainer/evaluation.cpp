@@ -5,6 +5,8 @@
 #include <limits>
 #include <numeric>
 
+#include "tern/kernels/base/check.h"
+
 namespace tern::models {
 namespace {
 
@@ -100,6 +102,33 @@ double r2_of(const std::vector<double>& outputs, const std::vector<double>& targ
 std::vector<double> doubles(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
 }  // namespace
+
+SingleLabelReport single_label_report(const Outcomes& o, int64_t labels) {
+  SingleLabelReport report{.confusion = std::vector<int64_t>(static_cast<size_t>(labels * labels))};
+  for (size_t i = 0; i < o.outputs.size(); ++i) {
+    const auto predicted = static_cast<int64_t>(o.outputs[i]), wanted = static_cast<int64_t>(o.targets[i]);
+    TERN_CHECK(predicted >= 0 && predicted < labels && wanted >= 0 && wanted < labels, "evaluation: label ", wanted,
+               " predicted as ", predicted, " of ", labels, " labels");
+    ++report.confusion[static_cast<size_t>(wanted * labels + predicted)];
+  }
+  double f1_sum = 0;
+  int64_t defined = 0;
+  for (int64_t label = 0; label < labels; ++label) {
+    int64_t predicted = 0, rows = 0;
+    for (int64_t other = 0; other < labels; ++other) {
+      predicted += report.confusion[static_cast<size_t>(other * labels + label)];
+      rows += report.confusion[static_cast<size_t>(label * labels + other)];
+    }
+    const int64_t right = report.confusion[static_cast<size_t>(label * labels + label)];
+    report.labels.push_back(
+        {share_of(right, predicted), share_of(right, rows), share_of(2 * right, predicted + rows), rows});
+    if (predicted + rows == 0) continue;
+    f1_sum += report.labels.back().f1;
+    ++defined;
+  }
+  report.f1_macro = defined > 0 ? f1_sum / static_cast<double>(defined) : kUndefined;
+  return report;
+}
 
 SeveralLabelsReport several_labels_report(const Outcomes& o) {
   int64_t all_right = 0;

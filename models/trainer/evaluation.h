@@ -16,10 +16,25 @@ struct Evaluation {
   double loss = 0;    // mean over the examples; NaN if there are none
   double metric = 0;  // greater is better: of single labels the accuracy, in [0, 1]; NaN if there are no examples
   int64_t examples = 0;
+  Outcomes outcomes = {};  // of single labels: the predicted label and the label, one column
   // Of a metric that is no mean over the examples:
-  Outcomes outcomes = {};
   double (*metric_of)(const Outcomes& outcomes) = nullptr;
 };
+
+/// Of single labels, by class. NaN where a number is not defined: without examples or predictions of the class.
+struct SingleLabelReport {
+  struct Label {
+    double precision = 0;  // the share of its predictions that are right
+    double recall = 0;     // the share of its examples that are found
+    double f1 = 0;         // 2 right / (predicted + rows)
+    int64_t rows = 0;      // examples of the class: its support
+  };
+  double f1_macro = 0;  // the mean over the classes with a defined F1
+  std::vector<Label> labels = {};
+  std::vector<int64_t> confusion = {};  // [labels, labels]: examples of a class (row) that were predicted as another
+};
+/// Throws Error if an outcome is not one of the labels.
+SingleLabelReport single_label_report(const Outcomes& outcomes, int64_t labels);
 
 /// Of several labels: outputs are logits, and a label is predicted where its probability is above 0.5. Targets are 0 or
 /// 1. An F1 is 2 right / (predicted + targets), and 0 where both are 0, as scikit-learn's with zero_division = 0.

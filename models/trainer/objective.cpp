@@ -10,8 +10,15 @@ namespace tern::models {
 Score score_labels(const Tensor& logits, const Tensor& labels) {
   Score score;
   score.loss = cross_entropy(logits, labels, {.reduction = LossReduction::kSum}).item<double>();
-  score.metric = static_cast<double>(sum(eq(argmax(logits), labels).to(DType::kInt64)).item<int64_t>());
-  for (const int64_t label : labels.to_vector<int64_t>()) score.examples += label != data::kIgnoredLabel;
+  const std::vector<int64_t> predicted = argmax(logits).to_vector<int64_t>(), wanted = labels.to_vector<int64_t>();
+  score.outcomes.columns = 1;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (wanted[i] == data::kIgnoredLabel) continue;
+    ++score.examples;
+    score.metric += predicted[i] == wanted[i];
+    score.outcomes.outputs.push_back(static_cast<float>(predicted[i]));
+    score.outcomes.targets.push_back(static_cast<float>(wanted[i]));
+  }
   return score;
 }
 

@@ -18,7 +18,7 @@ namespace tern::models {
 struct Score {
   double loss = 0, metric = 0;
   int64_t examples = 0;
-  Outcomes outcomes = {};  // for Objective::metric_of
+  Outcomes outcomes = {};  // for Objective::metric_of, and reports
 };
 
 template <class Batch>
@@ -36,8 +36,8 @@ struct Objective {
   double (*metric_of)(const Outcomes& outcomes) = nullptr;
 };
 
-/// Cross entropy and the number of right answers. logits: float32 [n, labels]; labels: int64 [n], where kIgnoredLabel
-/// (data/loader_tokens.h) is no example.
+/// Cross entropy, the number of right answers, and the labels that were predicted. logits: float32 [n, labels]; labels:
+/// int64 [n], where kIgnoredLabel (data/loader_tokens.h) is no example.
 Score score_labels(const Tensor& logits, const Tensor& labels);
 
 /// One label for each example, in the batch's member `labels`.
@@ -110,8 +110,8 @@ Evaluation evaluate(nn::Module& model, const Objective<Batch>& objective, const 
   if (objective.metric_of) {
     result.metric_of = objective.metric_of;
     result.metric = objective.metric_of(sums.outcomes);
-    result.outcomes = std::move(sums.outcomes);
   }
+  result.outcomes = std::move(sums.outcomes);
   return result;
 }
 

@@ -42,6 +42,11 @@ class PlannedTask : public TrainingTask {
     const std::span<const int32_t> rows = plan().epoch(epoch).batch(batch);
     return objective_.examples ? objective_.examples(rows) : static_cast<int64_t>(rows.size());
   }
+  std::vector<std::string> example_names(int64_t epoch, int64_t batch) const override {
+    std::vector<std::string> names;
+    for (const int32_t row : plan().epoch(epoch).batch(batch)) names.push_back(name_of(row));
+    return names;
+  }
   bool keyed_dropout() const override { return true; }
   bool can_validate() const override { return !validation_rows_.empty(); }
   Evaluation validate() override {
@@ -61,6 +66,7 @@ class PlannedTask : public TrainingTask {
 
   virtual data::BatchSource<Batch> training_batches(int64_t epoch, const data::BatchStripe& stripe) = 0;
   virtual data::BatchSource<Batch> evaluation_batches(const std::vector<int32_t>& rows) const = 0;
+  virtual std::string name_of(int32_t row) const { return "row " + std::to_string(row); }
   Device device() const { return model_.device(); }
 
  private:

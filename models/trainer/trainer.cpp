@@ -7,6 +7,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/dist/gather_tensors.h"
+#include "tern/models/trainer/snapshot.h"
 #include "tern/models/trainer/training_step.h"
 
 namespace tern::models {
@@ -15,32 +16,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
-
-/// A copy of all weights that can be restored.
-class Snapshot {
- public:
-  bool taken() const { return !state_.empty(); }
-  /// Sets the copy to `weights` of a module of the same class.
-  void load(const nn::Module& module, const StateView& weights) {
-    take(module);
-    NoGrad off;
-    load_state(state_, weights);
-  }
-  void take(const nn::Module& module) {
-    NoGrad off;
-    const StateView state = module.state_dict();
-    if (!taken()) {
-      for (const NamedTensor& entry : state) state_.push_back({entry.name, entry.tensor.detach().clone()});
-      return;
-    }
-    for (size_t i = 0; i < state.size(); ++i) state_[i].tensor.copy_(state[i].tensor.detach());
-  }
-  void restore(nn::Module& module) const { module.load_state_dict(state_); }
-  const StateView& state() const { return state_; }
-
- private:
-  StateView state_;
-};
 
 class Loop {
  public:
@@ -55,10 +30,13 @@ class Loop {
     if (options_.resume) resume(*options_.resume);
     start_ = last_checkpoint_ = Clock::now();
     // All ranks must agree: one rank's share of the rows may be empty.
-    can_validate_ = agreed(task_.can_validate(), false, total_steps_).first;
-    TERN_CHECK(can_validate_ || options_.schedule != "plateau",
+    can_validate_ = options_.validate && agreed(task_.can_validate(), false, total_steps_).first;
+    TERN_CHECK(can_validate_ || options_.schedule != "plateau" || options_.rate_factor,
                "train: the schedule plateau follows the metric of the validation, but no rows are validated on; give a "
                "--split with validation rows, or another --schedule");
+    TERN_CHECK(can_validate_ || options_.patience == 0,
+               "train: --patience counts validations, but no rows are validated on; give a --split with validation "
+               "rows, or no --patience");
     while (position_.epoch < task_.epochs() && !finished()) {
       if (!position_.validated) run_epoch();
       if (!result_.stopped && !position_.validated) validate();
@@ -72,6 +50,7 @@ class Loop {
       best_.restore(task_.module());
     else if (step_.ema())
       step_.ema()->copy_to_parameters();
+    result_.early = !result_.stopped && out_of_patience();
     result_.steps = position_.step;
     result_.items = position_.items;
     result_.best_epoch = position_.best_epoch;
@@ -90,6 +69,9 @@ class Loop {
   int64_t steps_of(int64_t epoch) const { return steps_per_epoch(task_, epoch, options_.accumulate * ranks()); }
 
   int64_t count_steps() const {
+    TERN_CHECK(options_.patience >= 0 && options_.min_delta >= 0,
+               "train: patience and min_delta must not be negative, got ", options_.patience, " and ",
+               options_.min_delta);
     TERN_CHECK(options_.accumulate >= 1, "train: accumulate must be 1 or more, got ", options_.accumulate);
     int64_t steps = 0;
     for (int64_t epoch = 0; epoch < task_.epochs(); ++epoch) steps += steps_of(epoch);
@@ -98,7 +80,11 @@ class Loop {
     return steps;
   }
 
-  bool finished() const { return result_.stopped || (position_.step >= total_steps_ && !must_validate()); }
+  bool finished() const {
+    return result_.stopped || out_of_patience() || (position_.step >= total_steps_ && !must_validate());
+  }
+  /// All ranks know the same: the metric is that of all of them together.
+  bool out_of_patience() const { return options_.patience > 0 && position_.waited >= options_.patience; }
   /// True if the epoch's steps are done, but the checkpoint was made before its validation.
   bool must_validate() const { return position_.step_in_epoch > 0 && !position_.validated && can_validate_; }
 
@@ -233,7 +219,7 @@ class Loop {
                                         static_cast<double>(std::max<int64_t>(examples, 1))
                                   : 0;
       // The ranks' gradients are averaged, so the share is scaled by the number of ranks.
-      batches_.push_back({task_.batch(), share * static_cast<double>(ranks())});
+      batches_.push_back({task_.batch(), next_, share * static_cast<double>(ranks())});
       next_ += ranks();
     }
     step_begin_ += options_.accumulate * ranks();
@@ -301,6 +287,11 @@ class Loop {
     const Evaluation& now = metrics.validation;
     metrics.best = position_.best_epoch == 0 || now.metric > position_.best.metric ||
                    (now.metric == position_.best.metric && now.loss < position_.best.loss);
+    ++position_.waited;
+    if (position_.best_epoch == 0 || now.metric > position_.reference + options_.min_delta) {
+      position_.waited = 0;
+      position_.reference = now.metric;
+    }
     if (metrics.best) {
       position_.best_epoch = metrics.epoch;
       position_.best = {.loss = now.loss, .metric = now.metric, .examples = now.examples};
@@ -364,15 +355,15 @@ Outcomes gathered(const Outcomes& own, dist::Communicator& group) {
 Evaluation joined(const Evaluation& own, dist::Communicator& group) {
   NoGrad off;
   const double n = static_cast<double>(own.examples);
-  const std::vector<double> sums =
-      n > 0 ? std::vector<double>{own.loss * n, own.metric * n, n} : std::vector<double>(3, 0);
-  Tensor all = from_vector(sums, {3}, {.dtype = float64}).to(group.device());
+  std::vector<double> sums = n > 0 ? std::vector<double>{own.loss * n, own.metric * n, n} : std::vector<double>(3, 0);
+  sums.push_back(static_cast<double>(own.outcomes.outputs.size()));
+  Tensor all = from_vector(sums, {4}, {.dtype = float64}).to(group.device());
   group.all_reduce(all);
   const std::vector<double> values = all.to_vector<double>();
   Evaluation result{
       .loss = values[0] / values[2], .metric = values[1] / values[2], .examples = std::llround(values[2])};
+  if (values[3] > 0) result.outcomes = gathered(own.outcomes, group);
   if (!own.metric_of) return result;
-  result.outcomes = gathered(own.outcomes, group);
   result.metric_of = own.metric_of;
   result.metric = own.metric_of(result.outcomes);
   return result;

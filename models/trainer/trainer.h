@@ -37,6 +37,9 @@ class TrainingTask {
   virtual int64_t items(int64_t epoch, int64_t batch) const = 0;
   /// Examples that the loss of a batch of an epoch is the mean of.
   virtual int64_t examples(int64_t epoch, int64_t batch) const = 0;
+  /// The names of a batch's examples, in the order of the first dimension of its tensors, for an error about the batch;
+  /// empty: they have none.
+  virtual std::vector<std::string> example_names(int64_t /*epoch*/, int64_t /*batch*/) const { return {}; }
   /// True when dropout is keyed by the data (row keys): then a step's masks do not depend on the steps before.
   virtual bool keyed_dropout() const { return false; }
   /// False when there is nothing to validate on.
@@ -56,7 +59,8 @@ struct TrainOptions {
   std::string schedule = "linear";  // of optim::schedule_names()
   double warmup = 0;                // steps when >= 1, else a fraction of all steps
   optim::ScheduleParameters schedule_parameters = {};
-  double clip = 1;  // greatest gradient norm; 0: no clipping
+  std::function<double(int64_t step)> rate_factor = {};  // in place of `schedule`: lr's factor at each step, from 0
+  double clip = 1;                                       // greatest gradient norm; 0: no clipping
   // bfloat16 or float16: autocast. float32: the model computes in the type of its weights. With float16, here or as
   // weights, the loss is scaled.
   DType dtype = DType::kFloat32;
@@ -67,6 +71,13 @@ struct TrainOptions {
   Device device = {};
   bool capture = true;    // CUDA: replay steps of fixed shapes as graphs
   int64_t max_steps = 0;  // 0: all epochs
+  bool validate = true;   // after every epoch, where there is something to validate on
+  // False: a step whose loss or gradient is not finite changes no weight, is reported like others, and the run goes on.
+  bool explain_non_finite = true;
+  // > 0: the run ends after so many validations in a row whose metric is not better than the best before by more than
+  // min_delta.
+  int64_t patience = 0;
+  double min_delta = 0;
   // Batches a step; the last step of an epoch takes what is left. Losses are weighted by their examples: the step is
   // that of the joined batch.
   int64_t accumulate = 1;
@@ -126,6 +137,7 @@ class TrainObserver {
 
 struct TrainResult {
   bool stopped = false;  // by should_stop
+  bool early = false;    // ended by TrainOptions::patience
   int64_t steps = 0;
   int64_t items = 0;
   int64_t best_epoch = 0;  // 0: nothing was validated, the last weights stay
@@ -141,8 +153,8 @@ struct TrainResult {
 ///
 /// Trains, validates after every epoch and leaves the weights of the best epoch (highest metric, then lowest loss) in
 /// the module; the last ones when stopped or when there is nothing to validate on (of TrainOptions::ema, the averages).
-/// A loss or gradient that is not finite changes no weight: the step is repeated in anomaly mode and Error names step
-/// and op; the module then holds the best epoch's weights, or the last ones before that step.
+/// A loss or gradient that is not finite changes no weight: the step is repeated in anomaly mode and Error names step,
+/// op and examples; the module then holds the best epoch's weights, or the last ones before that step.
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer);
 
 /// Steps of an epoch, each of so many batches; the last may have fewer.

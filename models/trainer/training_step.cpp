@@ -22,6 +22,48 @@ bool needs_loss_scale(const nn::Module& module, const TrainOptions& options) {
   return false;
 }
 
+/// The examples of a part whose inputs are not finite, or else all of them.
+std::vector<std::string> suspects(const AnyBatch& batch, const std::vector<std::string>& names, bool& not_finite) {
+  std::vector<bool> bad(names.size());
+  for (const Tensor& tensor : batch.tensors()) {
+    if (!tensor.defined() || !is_floating(tensor.dtype()) || tensor.dim() == 0) continue;
+    if (tensor.size(0) < std::ssize(names) || names.empty()) continue;
+    const std::vector<float> values = tensor.detach().to(DType::kFloat32).to_vector<float>();
+    const size_t width = values.size() / static_cast<size_t>(tensor.size(0));
+    for (size_t i = 0; i < width * names.size(); ++i) bad[i / width] = bad[i / width] || !std::isfinite(values[i]);
+  }
+  std::vector<std::string> found;
+  for (size_t i = 0; i < names.size(); ++i)
+    if (bad[i]) found.push_back(names[i]);
+  not_finite = !found.empty();
+  return not_finite ? found : names;
+}
+
+/// What the step was made of: "; the batch: photos/a.png, photos/b.png and 62 more".
+std::string examples_text(const TrainingTask& task, const TrainingStep::Pending& pending) {
+  constexpr size_t kShown = 16;
+  std::vector<std::string> all, bad;
+  for (const TrainingStep::Part& part : pending.parts) {
+    const int64_t epoch = pending.metrics.epoch - 1;
+    if (part.number >= task.steps(epoch)) continue;  // only fills the last step
+    bool not_finite = false;
+    const std::vector<std::string> names = suspects(part.batch, task.example_names(epoch, part.number), not_finite);
+    std::vector<std::string>& to = not_finite ? bad : all;
+    to.insert(to.end(), names.begin(), names.end());
+  }
+  const std::vector<std::string>& shown = bad.empty() ? all : bad;
+  if (shown.empty()) return "";
+  std::string text = bad.empty() ? "; the batch: " : "; inputs that are not finite: ";
+  for (size_t i = 0; i < std::min(shown.size(), kShown); ++i) text += (i > 0 ? ", " : "") + shown[i];
+  return shown.size() > kShown ? text + " and " + std::to_string(shown.size() - kShown) + " more" : text;
+}
+
+optim::Schedule schedule_of(const TrainOptions& options, int64_t total_steps) {
+  if (options.rate_factor) return optim::Schedule(options.rate_factor);
+  return optim::schedule_by_name(options.schedule, {.total_steps = total_steps, .warmup = options.warmup},
+                                 options.schedule_parameters);
+}
+
 }  // namespace
 
 TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int64_t total_steps)
@@ -29,8 +71,7 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
       options_(options),
       total_steps_(total_steps),
       scaler_({.enabled = needs_loss_scale(task.module(), options)}),
-      schedule_(optim::schedule_by_name(options.schedule, {.total_steps = total_steps, .warmup = options.warmup},
-                                        options.schedule_parameters)),
+      schedule_(schedule_of(options, total_steps)),
       captured_([this](const std::vector<Tensor>& inputs) { return run(inputs); },
                 {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes() &&
                             algorithm_of(options).capturable}) {
@@ -40,7 +81,7 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
   else
     optimizer_ = std::make_unique<optim::Optimizer>(groups, algorithm_of(options));
   if (options.ema > 0) ema_.emplace(task.module().parameters(), optim::EmaOptions{.decay = options.ema});
-  if (options.schedule == "plateau") {
+  if (options.schedule == "plateau" && !options.rate_factor) {
     plateau_.emplace(*optimizer_, optim::plateau_options(options.schedule_parameters));
     plateau_rates_ = plateau_->get_last_lr();
   }
@@ -149,8 +190,11 @@ StepMetrics TrainingStep::finish(Pending& pending) {
   if (scaler_.enabled()) {
     metrics.loss_scale = pending.update.loss_scale();
     metrics.skipped = pending.update.skipped();
+    if (!options_.explain_non_finite) return metrics;
     if (metrics.skipped && options_.device.is_cuda()) scaler_.check();
     if (std::isnan(metrics.loss) && !metrics.skipped) explain(pending, "the loss is " + std::to_string(metrics.loss));
+  } else if (!options_.explain_non_finite) {
+    metrics.skipped = pending.update.skipped();
   } else if (!std::isfinite(metrics.loss)) {
     explain(pending, "the loss is " + std::to_string(metrics.loss));
   } else if (pending.update.skipped()) {
@@ -231,7 +275,7 @@ void TrainingStep::explain(Pending& pending, const std::string& what) {
   const std::string step = "step " + std::to_string(pending.metrics.step) + ": " + what + "; ";
   const bool elsewhere = is_parallel() && found_on_any_rank(found);
   if (!found && elsewhere) throw dist::PeerError(step + "another rank's error names the op");
-  fail(step, reason, "; try a lower --lr, a longer --warmup or --dtype fp32");
+  fail(step, reason, examples_text(task_, pending), "; try a lower --lr, a longer --warmup or --dtype fp32");
 }
 
 }  // namespace tern::models

@@ -19,7 +19,8 @@ class TrainingStep {
   /// One of the batches that make up a step.
   struct Part {
     AnyBatch batch;
-    double weight = 1;  // of the part's loss in the step's; ignored in a step of one part in one process
+    int64_t number = 0;  // of the batch within the epoch
+    double weight = 1;   // of the part's loss in the step's; ignored in a step of one part in one process
   };
 
   /// A step that is queued.

@@ -174,7 +174,8 @@ TEST_F(ImageFolderTest, UnreadableImagesAreSkippedUpToALimit) {
 
   add("d/wide.png", 1, 2, 4);
   const ImageLoader loader(shared(load_images(source())), plan_of(7, {.batch_size = 7, .shuffle = false}));
-  EXPECT_TRUE(fails([&] { loader.batch(0, 0); }, {"image 6 is 4 x 2", "3 x 2", "resize or crop"}));
+  EXPECT_TRUE(fails([&] { loader.batch(0, 0); },
+                    {"d/wide.png has 4 x 2 pixels", "c/0.png of the same batch 3 x 2", "resize or crop"}));
   const auto refuse = [](Image, const ItemKey&) -> Image { fail("too small"); };
   const ImageLoader refused(set, plan, {.transform = refuse});
   EXPECT_TRUE(fails([&] { refused.batch(0, 3); }, {"c/3.png: too small"}));

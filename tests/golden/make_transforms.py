@@ -6,8 +6,10 @@
 Inputs, [height, width, 3] bytes as Tern keeps images: `waves`, smooth with noise; `noise`, random with a grey part;
 `flat`, it with a channel of one and one of two values; `batch`, four random images; and `float`, [3, height, width] in
 [0, 1). Every other tensor IMAGE/OPERATION/PARAMETER is what the operation made of IMAGE. Operations that begin with a
-capital are RandAugment's at bin |PARAMETER| of 31, with its sign. `batch/...` is the batch by the plans of
-tests/data/augment_test.cpp, normalised. All inputs come from one seed. --check compares the results in the committed
+capital are RandAugment's at bin |PARAMETER| of 31, with its sign; those that begin with Wide, TrivialAugmentWide's.
+Several crops stand below each other. `batch/...` is the batch by the plans of tests/data/augment_test.cpp, normalised.
+`policies/NAME` are AutoAugment's sub-policies, float64 [25, 2, 3]: the operation's place in RandAugment's table (14:
+Invert), its probability and its bin. All inputs come from one seed. --check compares the results in the committed
 file with those that the installed torchvision makes of the inputs in it, instead of writing.
 """
 
@@ -65,8 +67,10 @@ def resized(image, operation, size):
 
 
 def augmented(image, operation, signed_bin):
-    """One of RandAugment's operations, as it applies them: nearest neighbours, black outside."""
-    augment = v2.RandAugment(num_magnitude_bins=31)
+    """One of a policy's operations, as it applies them: nearest neighbours, black outside."""
+    wide = operation.startswith("Wide")
+    augment = v2.TrivialAugmentWide() if wide else v2.AutoAugment() if operation == "Invert" else v2.RandAugment()
+    operation = operation.removeprefix("Wide")
     magnitudes, _ = augment._AUGMENTATION_SPACE[operation]
     values = magnitudes(31, *image.shape[-2:])
     magnitude = 0.0 if values is None else float(values[abs(int(signed_bin))])
@@ -76,7 +80,44 @@ def augmented(image, operation, signed_bin):
                                                    fill=augment._fill)
 
 
+def warped(image, operation, parameter):
+    """affine, rotate or perspective, with -bilinear, -fill and (rotate) -expand."""
+    name, *how = operation.split("-")
+    mode = v2.InterpolationMode.BILINEAR if "bilinear" in how else v2.InterpolationMode.NEAREST
+    fill = [90.0] if "fill" in how else None
+    numbers = [float(n) for n in parameter.split(",")]
+    if name == "rotate":
+        return F.rotate(image, numbers[0], interpolation=mode, expand="expand" in how, fill=fill)
+    if name == "affine":  # angle, shifts, scale, shears
+        return F.affine(image, numbers[0], numbers[1:3], numbers[3], numbers[4:6], interpolation=mode, fill=fill)
+    corners = [[0, 0], [WIDTH - 1, 0], [WIDTH - 1, HEIGHT - 1], [0, HEIGHT - 1]]
+    to = [[int(x), int(y)] for x, y in zip(numbers[::2], numbers[1::2])]
+    return F.perspective(image, corners, to, interpolation=mode, fill=fill)
+
+
+def blurred(image, parameter):
+    size, sigma = parameter.split(",")
+    return F.gaussian_blur(image, int(size), [float(sigma)] if float(sigma) > 0 else None)
+
+
+def policies():
+    """AutoAugment's tables as numbers."""
+    order = [*v2.RandAugment()._AUGMENTATION_SPACE, "Invert"]
+    made = {}
+    for policy in v2.AutoAugmentPolicy:
+        rows = [[[order.index(name), probability, bin or 0] for name, probability, bin in pair]
+                for pair in v2.AutoAugment(policy)._policies]
+        made[f"policies/{policy.value}"] = torch.tensor(rows, dtype=torch.float64)
+    return made
+
+
 ADJUSTMENTS = {
+    "invert": lambda image, v: F.invert(image),
+    "grayscale": lambda image, v: F.rgb_to_grayscale(image, num_output_channels=3),
+    "blur": blurred,
+    "flip-vertical": lambda image, v: F.vertical_flip(image),
+    "five": lambda image, v: torch.cat(F.five_crop(image, [int(n) for n in v.split("x")]), -2),
+    "ten": lambda image, v: torch.cat(F.ten_crop(image, [int(n) for n in v.split("x")]), -2),
     "brightness": lambda image, v: F.adjust_brightness(image, float(v)),
     "contrast": lambda image, v: F.adjust_contrast(image, float(v)),
     "saturation": lambda image, v: F.adjust_saturation(image, float(v)),
@@ -97,6 +138,8 @@ def apply(image, operation, parameter):
         return ADJUSTMENTS[operation](image, parameter)
     if operation.partition("-")[0] in MODES:
         return resized(image, operation, parameter)
+    if operation.partition("-")[0] in ("affine", "rotate", "perspective"):
+        return warped(image, operation, parameter)
     return augmented(image, operation, parameter)
 
 
@@ -113,6 +156,17 @@ def cases():
     of_noise += [(name, ["-30", "-9", "9", "30"]) for name in moves]
     of_noise += [(name, ["-9", "9"]) for name in ("Brightness", "Color", "Contrast", "Sharpness")]
     of_noise += [(name, ["9"]) for name in ("Identity", "Posterize", "Solarize", "AutoContrast", "Equalize")]
+    both += [("invert", ["0"]), ("grayscale", ["0"]), ("blur", ["1,0.5", "3,0", "5,1.7", "9,0.4"])]
+    affines = ["25,2,-3,1.2,10,-5", "-140,-4,1,0.7,0,20", "0,3,2,1,0,0"]
+    corners = ["2,1,14,0,15,11,1,12", "0,3,16,1,12,9,4,12", "0,0,16,0,16,12,0,12"]
+    for how in ("", "-fill", "-bilinear", "-bilinear-fill"):
+        of_noise += [("affine" + how, affines), ("rotate" + how, ["0", "31.5", "90", "180", "-77"]),
+                     ("rotate-expand" + how, ["31.5", "90", "-90", "-77"]), ("perspective" + how, corners)]
+    both += [("rotate-bilinear", ["-12"]), ("perspective-bilinear", ["1,2,15,1,14,12,0,10"])]
+    of_noise += [("flip-vertical", ["0"]), ("five", ["6x7", "13x17", "8x8"]), ("ten", ["5x10"])]
+    of_noise += [("Wide" + name, ["-30", "-9", "9", "30"]) for name in moves]
+    of_noise += [("Wide" + name, ["-9", "9"]) for name in ("Brightness", "Color", "Contrast", "Sharpness")]
+    of_noise += [(name, ["9"]) for name in ("WidePosterize", "WideSolarize", "WideEqualize", "Invert")]
     of_float = [(name + plain, ["5x8", "15x19"]) for name in ("bilinear", "bicubic") for plain in ("", "-plain")]
     for image, operations in [("waves", both), ("noise", both + of_noise), ("flat", colors), ("float", of_float)]:
         for operation, parameters in operations:
@@ -151,6 +205,7 @@ def results(tensors):
         result = apply(given, operation, parameter)
         made[f"{image}/{operation}/{parameter}"] = channels_last(result) if of_bytes else result.contiguous()
     made.update(batch_results(channels_first(tensors["batch"])))
+    made.update(policies())
     return made
 
 

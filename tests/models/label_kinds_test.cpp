@@ -115,6 +115,49 @@ TEST(LabelKinds, RowsThatFillABatchAreNoExamples) {
 }
 
 /// scikit-learn's definitions, in loops.
+/// Counted in another way: for each class, over the examples.
+TEST(LabelKinds, ReportOfSingleLabels) {
+  std::mt19937_64 random = fresh_random(7);
+  for (const int64_t labels : {1, 2, 5, 40}) {
+    SCOPED_TRACE(labels);
+    Outcomes o{.columns = 1};
+    for (int i = 0; i < 60; ++i) {
+      o.outputs.push_back(static_cast<float>(random() % static_cast<uint64_t>(labels)));
+      o.targets.push_back(
+          static_cast<float>(random() % 2 == 0 ? o.outputs.back() : static_cast<float>(random() % ((labels + 1) / 2))));
+    }
+    const SingleLabelReport report = single_label_report(o, labels);
+    ASSERT_EQ(report.labels.size(), static_cast<size_t>(labels));
+    double f1 = 0, defined = 0;
+    for (int64_t c = 0; c < labels; ++c) {
+      double right = 0, predicted = 0, rows = 0;
+      std::vector<int64_t> row(static_cast<size_t>(labels));
+      for (size_t i = 0; i < o.outputs.size(); ++i) {
+        const auto label = static_cast<float>(c);
+        right += o.outputs[i] == label && o.targets[i] == label;
+        predicted += o.outputs[i] == label;
+        rows += o.targets[i] == label;
+        if (o.targets[i] == label) ++row[static_cast<size_t>(o.outputs[i])];
+      }
+      const auto& of = report.labels[static_cast<size_t>(c)];
+      const auto same = [](double got, double part, double whole) {
+        return whole == 0 ? std::isnan(got) : std::fabs(got - part / whole) < 1e-15;
+      };
+      EXPECT_TRUE(same(of.precision, right, predicted)) << c;
+      EXPECT_TRUE(same(of.recall, right, rows)) << c;
+      EXPECT_TRUE(same(of.f1, 2 * right, predicted + rows)) << c;
+      EXPECT_EQ(static_cast<double>(of.rows), rows);
+      const auto begin = report.confusion.begin() + c * labels;
+      EXPECT_EQ(std::vector<int64_t>(begin, begin + labels), row);
+      if (predicted + rows > 0) f1 += of.f1, ++defined;
+    }
+    EXPECT_NEAR(report.f1_macro, f1 / defined, 1e-12);
+  }
+  EXPECT_TRUE(std::isnan(single_label_report({.columns = 1}, 3).f1_macro));
+  EXPECT_TRUE(has(error_of([] { single_label_report({.columns = 1, .outputs = {0}, .targets = {2}}, 2); }),
+                  "label 2 predicted as 0 of 2 labels"));
+}
+
 TEST(LabelKinds, ReportOfSeveralLabels) {
   std::mt19937_64 random = fresh_random(3);
   for (int round = 0; round < 20; ++round) {

@@ -53,7 +53,8 @@ inline std::string random_of_form(const std::string& name, std::mt19937_64& rand
   if (name == "--recompute") return one_of({"none", "block", "every-" + number});
   if (name == "--schedule-milestones") return one_of({"0.5", "1," + number, "0.25,0.75," + number});
   if (name == "--checkpoint-every") return number + one_of({"", "s", "m", "h"});
-  if (name == "--image-cache") return one_of({"0", number + "kB", number + "MB", number + "TB"});
+  if (name == "--image-cache" || name == "--memory-limit")
+    return one_of({"0", number + "kB", number + "MB", number + "TB"});
   if (name == "--device") return one_of({"auto", "cpu", "cuda", "cuda:" + std::to_string(random_whole(0, 99, random))});
   return "";
 }

@@ -110,13 +110,29 @@ TEST(OptionsTest, ARecordKeepsEveryValue) {
 }
 
 // Written down once more: a changed line must be a decision.
-const std::set<std::string> kFreeAtResume = {
-    "--data",        "--out",     "--init",          "--accumulate", "--strategy",         "--recompute",
-    "--image-cache", "--workers", "--profile",       "--threads",    "--checkpoint-every", "--keep",
-    "--resume",      "--quiet",   "--profile-steps", "--config"};
+const std::set<std::string> kFreeAtResume = {"--data",
+                                             "--out",
+                                             "--init",
+                                             "--accumulate",
+                                             "--strategy",
+                                             "--recompute",
+                                             "--image-cache",
+                                             "--workers",
+                                             "--profile",
+                                             "--threads",
+                                             "--checkpoint-every",
+                                             "--keep",
+                                             "--resume",
+                                             "--quiet",
+                                             "--profile-steps",
+                                             "--config",
+                                             "--find-lr",
+                                             "--find-lr-steps",
+                                             "--find-batch-size",
+                                             "--memory-limit"};
 const std::set<std::string> kFreeBetweenRanks = {
     "--out",  "--recompute", "--image-cache", "--workers", "--profile", "--profile-steps", "--checkpoint-every",
-    "--keep", "--resume",    "--threads",     "--config",  "--quiet",   "--device"};
+    "--keep", "--resume",    "--threads",     "--config",  "--quiet",   "--device",        "--memory-limit"};
 
 TEST(OptionsTest, WhatDecidesABitIsCompared) {
   std::mt19937_64 random = fresh_random(1);

@@ -48,6 +48,7 @@ struct Script {
   std::vector<std::vector<double>> targets;  // by epoch and step
   std::vector<double> validation = {};       // loss by epoch; the metric is 1 - loss
   bool noise = false;                        // added to the targets, drawn from the module's generator
+  bool names = false;                        // each batch has three examples with names, the second of the target
 };
 
 struct Target {
@@ -70,7 +71,8 @@ class LineTask final : public TrainingTask {
   }
   bool next_batch() override { return ++step_ < steps(epoch_); }
   AnyBatch batch() const override {
-    return Target{full({1}, script_.targets[static_cast<size_t>(epoch_)][static_cast<size_t>(step_)])};
+    const double target = script_.targets[static_cast<size_t>(epoch_)][static_cast<size_t>(step_)];
+    return Target{script_.names ? from_vector(std::vector<double>{1, target, 1}, {3}).to(float32) : full({1}, target)};
   }
   Tensor loss(const AnyBatch& batch) override {
     EXPECT_TRUE(line_.is_training());
@@ -81,6 +83,11 @@ class LineTask final : public TrainingTask {
   }
   int64_t items(int64_t, int64_t) const override { return 10; }
   int64_t examples(int64_t, int64_t batch) const override { return batch + 1; }
+  std::vector<std::string> example_names(int64_t epoch, int64_t batch) const override {
+    if (!script_.names) return {};
+    const std::string of = std::to_string(epoch) + "-" + std::to_string(batch);
+    return {"a" + of, "b" + of, "c" + of};
+  }
   bool can_validate() const override { return !script_.validation.empty(); }
   Evaluation validate() override {
     EXPECT_FALSE(line_.is_training());
@@ -166,6 +173,36 @@ TEST(Trainer, LeavesTheBestEpoch) {
               !task.seen.epochs[3].best);
 }
 
+TEST(Trainer, EndsWhenTheMetricStaysForThePatience) {
+  const auto run = [](std::vector<double> losses, int64_t patience, double min_delta) {
+    LineTask task({.targets = std::vector<std::vector<double>>(losses.size(), {0}), .validation = losses});
+    TrainOptions options = plain_sgd(0.1);
+    options.patience = patience;
+    options.min_delta = min_delta;
+    const TrainResult result = train(task, options, task.seen);
+    EXPECT_EQ(task.seen.epochs.size(), static_cast<size_t>(result.steps));
+    EXPECT_EQ(task.weight(), task.seen.weights[static_cast<size_t>(result.best_epoch - 1)]);
+    EXPECT_FALSE(result.stopped);
+    return std::tuple(result.steps, result.best_epoch, result.early);
+  };
+  using Ends = std::tuple<int64_t, int64_t, bool>;
+  EXPECT_EQ(run({0.5, 0.5, 0.5, 0.5}, 2, 0), Ends(3, 1, true));  // equal is not better
+  EXPECT_EQ(run({0.5, 0.6, 0.4, 0.6, 0.6, 0.1}, 2, 0), Ends(5, 3, true));
+  EXPECT_EQ(run({0.5, 0.6, 0.4, 0.6, 0.3}, 2, 0), Ends(5, 5, false));
+  EXPECT_EQ(run({0.5, 0.6, 0.6}, 2, 0), Ends(3, 1, true));                // with the last epoch
+  EXPECT_EQ(run({0.5, 0.375, 0.25, 0.125}, 1, 0.125), Ends(2, 2, true));  // better, but not by more than min_delta
+  EXPECT_EQ(run({0.5, 0.25, 0.125, 0.0625}, 1, 0.125), Ends(3, 3, true));
+  // From the first validation that was good enough: small steps add up.
+  EXPECT_EQ(run({0.5, 0.4375, 0.34375, 0.25, 0.125}, 2, 0.125), Ends(5, 5, false));
+  EXPECT_EQ(run({0.5, NAN, NAN, 0.1}, 2, 0), Ends(3, 1, true));
+  LineTask none({.targets = {{0}}});
+  TrainOptions options = plain_sgd(0.1);
+  options.patience = 1;
+  EXPECT_TRUE(test::has(test::error_of([&] { train(none, options, none.seen); }), "no rows are validated on"));
+  options.min_delta = -1;
+  EXPECT_TRUE(test::has(test::error_of([&] { train(none, options, none.seen); }), "must not be negative"));
+}
+
 TEST(Trainer, AveragesAreValidatedAndLeft) {
   const std::vector<std::vector<double>> targets = {{0, 3}, {-1, 2}, {4, 4}};
   TrainOptions options = plain_sgd(0.1);
@@ -215,6 +252,17 @@ TEST(Trainer, NonFiniteLossNamesTheStepAndChangesNothing) {
     ASSERT_EQ(task.seen.steps.size(), 1u);
     EXPECT_EQ(task.weight(), task.seen.weights[0]);
   }
+  // The example whose input is not finite is named; of finite inputs, all of the step.
+  for (const double bad : {std::nan(""), 1e30}) {
+    LineTask named({.targets = {{0, 0, 1, 2}, {1, 2, bad, 3}}, .names = true});
+    TrainOptions options = plain_sgd(0.1);
+    options.accumulate = 2;
+    const std::string error = test::error_of([&] { train(named, options, named.seen); });
+    EXPECT_TRUE(test::has(error, "step 4: "));
+    EXPECT_TRUE(test::has(error, std::isnan(bad) ? "; inputs that are not finite: b1-2; try"
+                                                 : "; the batch: a1-2, b1-2, c1-2, a1-3, b1-3, c1-3; try"))
+        << error;
+  }
   // With a best epoch its weights are restored.
   LineTask task({.targets = {{0}, {0}, {std::nan("")}}, .validation = {0.1, 0.3, 0}});
   EXPECT_THROW(train(task, plain_sgd(0.1), task.seen), Error);
@@ -247,7 +295,7 @@ TEST(Trainer, AccumulatedBatchesAreWeightedByTheirExamples) {
 
 /// A run that is stopped at any possible point and resumed ends with the result of an uninterrupted run.
 TEST(Trainer, ResumedAnywhereItEndsTheSame) {
-  const Script script{.targets = {{0, 3, 1}, {-1, 2}, {4, 4, 4}}, .validation = {0.3, 0.5, 0.2}, .noise = true};
+  Script script{.targets = {{0, 3, 1}, {-1, 2}, {4, 4, 4}}, .noise = true};
   TrainOptions options = plain_sgd(0.1);
   options.warmup = 3;
   options.schedule_parameters = {.gamma = 0.5, .patience = 0};
@@ -257,17 +305,21 @@ TEST(Trainer, ResumedAnywhereItEndsTheSame) {
     double ema = 0;
     int stops_between = 1;
     std::string schedule = "cosine";
+    int64_t patience = 0;
   };
-  std::vector<Case> cases = {{"adamw"}, {"adamw", 2}, {"adamw", 1, 0.7}, {"adamw", 1, 0, 1, "plateau"}};
+  std::vector<Case> cases = {
+      {"adamw"}, {"adamw", 2}, {"adamw", 1, 0.7}, {"adamw", 1, 0, 1, "plateau"}, {"adamw", 1, 0, 1, "cosine", 2}};
   for (const std::string& name : optimizer_names()) cases.push_back({name, 1, 0, 5});
-  for (const auto& [optimizer, accumulate, ema, stops_between, schedule] : cases) {
+  for (const auto& [optimizer, accumulate, ema, stops_between, schedule, patience] : cases) {
     options.schedule = schedule;
+    options.patience = patience;
+    script.validation = {0.3, 0.5, patience > 0 ? 0.4 : 0.2};  // the patience ends with the last epoch
     options.optimizer = optimizer;
     options.accumulate = accumulate;
     options.ema = ema;
     LineTask whole(script);
     const TrainResult expected = train(whole, options, whole.seen);
-    const int questions = static_cast<int>(expected.steps) + 3;
+    const int questions = static_cast<int>(expected.steps + static_cast<int64_t>(whole.seen.epochs.size()));
     for (int stop = 1; stop < questions; stop += stops_between) {
       SCOPED_TRACE(optimizer + " " + std::to_string(accumulate) + " " + std::to_string(ema) + " stopped at question " +
                    std::to_string(stop));
@@ -293,6 +345,7 @@ TEST(Trainer, ResumedAnywhereItEndsTheSame) {
       EXPECT_EQ(result.steps, expected.steps);
       EXPECT_EQ(result.items, expected.items);
       EXPECT_EQ(result.best_epoch, expected.best_epoch);
+      EXPECT_EQ(result.early, expected.early);
       EXPECT_EQ(again.weight(), whole.weight());
       ASSERT_EQ(begun.seen.steps.size(), whole.seen.steps.size());
       for (size_t i = 0; i < begun.seen.steps.size(); ++i) {

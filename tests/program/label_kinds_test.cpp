@@ -194,6 +194,60 @@ TEST_F(LabelKindsProgramTest, WhatIsRefused) {
   expect_error(tern("resume run"), 1, {"the data's"});
 }
 
+/// What eval says of each class is what predict's answers give; a class without examples has no numbers.
+TEST_F(LabelKindsProgramTest, EveryClassOfSingleLabels) {
+  std::string rows = "text,label\n", texts;
+  for (const char* label : {"good", "bad", "none"})
+    for (int i = 0; i < 8; ++i) rows += std::string(label) + " number " + std::to_string(i) + "," + label + "\n";
+  write("three.csv", rows);
+  succeeds("train distilbert --data three.csv --out run --max-steps 4 --split all --threads 1 --quiet");
+  write("two.csv", "text,label\ngood day,good\nbad day,bad\nbad night,bad\ngood and bad,good\nnone here,good\n");
+  for (const char* text : {"good day", "bad day", "bad night", "good and bad", "none here"})
+    texts += text + std::string("\n");
+  const std::vector<std::string> wanted = {"good", "bad", "bad", "good", "good"};
+  std::map<std::string, std::map<std::string, int>> counts;  // of labels and predictions
+  const std::vector<Json> predicted = json_lines(tern("predict run --threads 1 --jsonl",
+                                                      [&] {
+                                                        std::string lines;
+                                                        for (const std::string& text : lines_of(texts))
+                                                          lines += Json{{"text", text}}.dump() + "\n";
+                                                        return lines;
+                                                      }())
+                                                     .out);
+  ASSERT_EQ(predicted.size(), wanted.size());
+  for (size_t i = 0; i < wanted.size(); ++i) ++counts[wanted[i]][predicted[i]["label"]];
+
+  const Json found = answer("eval run --data two.csv --json --threads 1");
+  std::vector<std::string> names;
+  for (const auto& [name, ignored] : found["labels"].items()) names.push_back(name);
+  ASSERT_EQ(names.size(), 3u);
+  const Json info = json("run/config.json")["id2label"];
+  for (size_t row = 0; row < 3; ++row)
+    for (size_t column = 0; column < 3; ++column)
+      EXPECT_EQ(found["confusion_matrix"][row][column], counts[info[std::to_string(row)]][info[std::to_string(column)]])
+          << row << column;
+  EXPECT_TRUE(found["labels"]["none"]["recall"].is_null());
+  EXPECT_EQ(found["labels"]["none"]["rows"], 0);
+  EXPECT_EQ(found["labels"]["good"]["rows"], 3);
+  EXPECT_TRUE(found["f1_macro"].is_number());
+  const Result text = succeeds("eval run --data two.csv --threads 1");
+  EXPECT_TRUE(has(text.out, " rows, loss ") && has(text.out, "precision  recall      F1  rows"));
+  EXPECT_TRUE(has(text.out, "       -") && has(text.out, "predicted\n"));
+  EXPECT_TRUE(has(text.err, "confusion matrix: run/confusion_matrix.svg"));
+  EXPECT_TRUE(has(read("run/confusion_matrix.svg"), "</svg>"));
+
+  // A folder that is no run's is left as it is; a run whose folder takes no file is evaluated all the same.
+  copy("run", "model");
+  for (const char* name : {"run.json", "confusion_matrix.svg"}) fs::remove(file(std::string("model/") + name));
+  EXPECT_EQ(tern("eval model --data two.csv --threads 1").out, text.out);
+  EXPECT_FALSE(exists("model/confusion_matrix.svg"));
+  fs::remove(file("run/confusion_matrix.svg"));
+  fs::create_directory(file("run/confusion_matrix.svg"));
+  const Result unwritable = succeeds("eval run --data two.csv --threads 1");
+  EXPECT_EQ(unwritable.out, text.out);
+  EXPECT_TRUE(has(unwritable.err, "was not written: run/confusion_matrix.svg"));
+}
+
 /// Ranks without validation rows too.
 TEST_F(LabelKindsProgramTest, SeveralProcesses) {
   if (!has_mpi()) GTEST_SKIP() << "mpi: there is no MPI";

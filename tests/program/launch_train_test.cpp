@@ -252,6 +252,7 @@ TEST_F(LaunchTrainTest, EvaluationIsSharedOut) {
     const std::vector<Json> lines = json_lines(succeeds(launched(ranks, eval)).out);
     ASSERT_EQ(lines.size(), 1u);
     EXPECT_EQ(lines[0].at("examples"), alone.at("examples"));
+    EXPECT_EQ(lines[0].at("confusion_matrix"), alone.at("confusion_matrix"));
     EXPECT_NEAR(lines[0].at("accuracy").get<double>(), alone.at("accuracy").get<double>(), 1e-12);
     EXPECT_NEAR(lines[0].at("loss").get<double>(), alone.at("loss").get<double>(), 1e-6);
   }

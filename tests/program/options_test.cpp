@@ -88,7 +88,8 @@ TEST_F(OptionsProgramTest, BothEndsOfEveryNumber) {
       for (const std::string& text : {ends.below, ends.above})
         expect_refused(command.name, row, text, {cli::is_whole(row) ? bounds : "must be a number from "});
       for (const char* text : {"nan", "1x", "", cli::is_whole(row) ? "2.5" : "inf"})
-        expect_refused(command.name, row, text, {"must be a "});
+        if (*text != 0 || row.spec.bare.empty())  // an empty text stands for the bare value
+          expect_refused(command.name, row, text, {"must be a "});
     }
   EXPECT_GE(numbers, 30);
 }
@@ -117,7 +118,7 @@ TEST_F(OptionsProgramTest, WordsAndForms) {
         for (const std::string& word : row.spec.words) known += (known.empty() ? "known: " : ", ") + word;
         const std::string& near = row.spec.words[random_() % row.spec.words.size()];
         expect_refused(command.name, row, near + "x", {"unknown", "did you mean '", known});
-        expect_refused(command.name, row, "", {known});
+        if (row.spec.bare.empty()) expect_refused(command.name, row, "", {known});
       }
       const bool twice = command.name == "train" && (row.spec.name == "--split" || row.spec.name == "--fold");
       if (row.spec.form.accepts && !twice)
@@ -171,6 +172,7 @@ TEST_F(ResumedOptionsTest, AnotherValueIsRefused) {
     if (std::set<std::string>{"--max-steps", "--max-length", "--batch-tokens"}.contains(row.spec.name)) continue;
     // Of other schedules and optimizers than this run's.
     if (row.spec.name.starts_with("--schedule-") || row.spec.name == "--momentum") continue;
+    if (row.spec.name == "--min-delta") continue;  // with --patience alone
     const std::string text = row.spec.name == "--warmup" ? "0.25" : cli::random_text(row, random_);
     if (Json::parse(text) == options[row.recorded_name()]) continue;
     SCOPED_TRACE(row.spec.name + " " + text);

@@ -106,6 +106,33 @@ TEST_F(ScheduleProgramTest, AResumedRunKeepsIt) {
                1, {"--schedule was step and is multi-step", "--schedule-milestones was not given and is 6"});
 }
 
+/// --patience ends a run, and one that goes on ends with it, from wherever it was cut.
+TEST_F(ScheduleProgramTest, PatienceEndsARun) {
+  const Words options = "--patience 1 --min-delta 0.001 --lr 2e-3 --keep 99";
+  const Result result = succeeds(arguments("whole", options));
+  std::vector<double> validated;
+  for (const Json& line : metrics("whole"))
+    if (line.contains("val_accuracy")) validated.push_back(line["val_accuracy"].get<double>());
+  size_t ends = 1;
+  for (double best = validated[0]; ends < validated.size() && validated[ends] > best + 0.001; ++ends)
+    best = validated[ends];
+  ASSERT_LT(ends, size_t{5}) << "the metric rises in every epoch: the test needs another run";
+  EXPECT_EQ(validated.size(), ends + 1);
+  EXPECT_EQ(metrics("whole").back()["stopped_early"], true);
+  EXPECT_TRUE(has(result.err, "stopped early: no better accuracy in 1 validation; the best was that of epoch "));
+  for (const std::string& name : checkpoints("whole")) {
+    SCOPED_TRACE(name);
+    fs::remove_all(file("again"));
+    copy("whole", "again");
+    succeeds(resume("again/checkpoints/" + name));
+    expect_same("again", "whole");
+  }
+  succeeds(arguments("long", "--patience 6"));
+  EXPECT_EQ(metrics("long").back()["stopped_early"], false);
+  expect_error(tern(arguments("none", "--patience 1 --split all")), 1, {"--patience", "no rows are validated on"});
+  expect_error(tern("train distilbert --min-delta 0.1"), 2, {"--min-delta requires --patience"});
+}
+
 /// The rate falls after each validation whose accuracy is not the best so far, and wherever the run is cut.
 TEST_F(ScheduleProgramTest, PlateauFollowsTheValidations) {
   const Words options = "--schedule plateau --schedule-patience 0 --schedule-gamma 0.5 --warmup 0 --keep 99";

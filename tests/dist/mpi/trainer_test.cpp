@@ -50,9 +50,12 @@ class RowsTask final : public TrainingTask {
   int64_t items(int64_t, int64_t) const override { return 10; }
   int64_t examples(int64_t, int64_t batch) const override { return batch % 3 + 1; }
   bool can_validate() const override { return own_rows > 0; }
-  Evaluation validate() override { return {.loss = 1.0 + rank(), .metric = 0.5, .examples = own_rows}; }
+  Evaluation validate() override {
+    return {.loss = 1.0 + rank(), .metric = metric ? metric(epoch_) : 0.5, .examples = own_rows};
+  }
 
   std::function<Tensor(int64_t number, const Tensor& loss)> change = {};
+  std::function<double(int64_t epoch)> metric = {};
   int64_t own_rows = 0;
 
  private:
@@ -114,6 +117,24 @@ TEST(Trainer, ValidationIsOfAllRows) {
   EXPECT_NEAR(recorder.validations[0].metric, 0.5, 1e-12);
   EXPECT_EQ(recorder.validations[0].examples, static_cast<int64_t>(rows));
   EXPECT_EQ(result.best_epoch, 1);
+}
+
+/// The patience is with the metric of all ranks' rows: rank 0's rises once, the others' never.
+TEST(Trainer, ThePatienceIsEverybodys) {
+  RowsTask task;
+  task.own_rows = 1;
+  task.metric = [](int64_t epoch) {
+    const double first[] = {0.1, 0.3, 0.2};
+    return rank() == 0 ? first[epoch] : 0.9 - 0.01 * static_cast<double>(epoch);
+  };
+  dist::DataParallel parallel(task.module(), world->group());
+  TrainOptions options = options_for(&parallel);
+  options.patience = 1;
+  Recorder recorder;
+  const TrainResult result = train(task, options, recorder);
+  EXPECT_EQ(recorder.validations.size(), 3u);
+  EXPECT_EQ(result.best_epoch, 2);
+  EXPECT_TRUE(result.early);
 }
 
 TEST(Trainer, AWishToStopIsEverybodys) {

@@ -1,0 +1,65 @@
+// Options of `tern train` for images, through the program: what changes the weights, and what must not.
+
+#include <set>
+
+#include "tern/tests/program/program.h"
+#include "tern/tests/support/seed.h"
+
+namespace tern::program {
+namespace {
+
+class ImageTrainingTest : public ProgramTest {
+ protected:
+  static Words train(const std::string& out, const Words& more) {
+    return Words("train vit --data digits --max-steps 2 --threads 1 --quiet --seed " + std::to_string(fresh_seed()) +
+                 " --out " + out) +
+           more;
+  }
+};
+
+TEST_F(ImageTrainingTest, EveryPolicyIsAnotherRun) {
+  std::set<std::string> different;
+  const std::vector<std::string> policies = {"none",    "autoaugment", "autoaugment-cifar10", "autoaugment-svhn",
+                                             "trivial", "randaug"};
+  for (const std::string& policy : policies) {
+    succeeds(train(policy, "--augment " + policy));
+    different.insert(read_text(file(policy + "/model.safetensors")));
+    EXPECT_EQ(json(policy + "/run.json")["options"]["augment"], policy);
+  }
+  EXPECT_EQ(different.size(), policies.size());
+  succeeds(train("imagenet", "--augment autoaugment-imagenet --workers 0"));  // the policy of digits
+  EXPECT_TRUE(weights("imagenet") == weights("autoaugment"));
+  succeeds(train("erased", "--augment none --random-erase 1"));
+  EXPECT_FALSE(weights("erased") == weights("none"));
+  expect_error(tern("train vit --augment auto"), 2, {"--augment", "autoaugment-svhn", "randaug"});
+}
+
+/// A run that is cut in an epoch of small images goes on as if it had not been.
+TEST_F(ImageTrainingTest, ProgressiveResizingGoesOn) {
+  const Words run = "--batch-size 400 --epochs 5 --progressive-resize 4 --checkpoint-every 3 --keep 99";
+  const auto words = [&](const std::string& out) {
+    return Words("train vit --data digits --threads 1 --seed " + std::to_string(fresh_seed()) + " --out " + out) + run;
+  };
+  const Result whole = succeeds(words("whole"));
+  EXPECT_TRUE(has(whole.err, "8 x 8 pixels (the first epoch: 4 x 4)"));
+  for (const std::string step : {"03", "09"}) {  // in the first and the third epoch
+    const std::string again = "again" + step;
+    copy("whole", again);
+    succeeds({"resume", again + "/checkpoints/step-000000" + step, "--threads", "1"});
+    EXPECT_TRUE(weights(again) == weights("whole")) << step;
+    EXPECT_EQ(metrics(again).size(), metrics("whole").size()) << step;
+  }
+  expect_error(tern("train vit --data digits --progressive-resize 3 --out x"), 1,
+               {"3 pixels must be a multiple of", "2"});
+
+  // Views of the same images have other probabilities, and each its own.
+  std::set<double> losses;
+  for (const char* views : {"none", "flip", "five-crop", "ten-crop"})
+    losses.insert(answer(Words("eval whole --threads 1 --json --tta ") + Words(views))["loss"].get<double>());
+  EXPECT_EQ(losses.size(), 4u);
+  expect_error(tern("eval whole --tta crop"), 2, {"--tta", "five-crop"});
+  expect_error(tern("predict curve --tta flip"), 2, {"--tta is for models that take images"});
+}
+
+}  // namespace
+}  // namespace tern::program
