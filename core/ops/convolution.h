@@ -33,7 +33,8 @@ struct ConvolutionOptions {
 /// Cross-correlation of images with a kernel, as torch.nn.functional.conv1d, conv2d and conv3d. x: floating [batch,
 /// in, spatial...] or [in, spatial...], weight: [out, in / groups, kernel...], bias: [out] or undefined. Result:
 /// [batch, out, (size + 2 padding - dilation (kernel - 1) - 1) / stride + 1 ...] with the channels last in memory
-/// (Tensor::channels_last), in which an x that has them so is not copied. Accumulates in fp32 (fp64 for fp64).
+/// (Tensor::channels_last), in which an x that has them so is not copied. Accumulates in fp32 (fp64 for fp64);
+/// on the CPU 3 x 3 kernels of fp32 may be computed by Winograd's algorithm (docs/numerics.md).
 /// Differentiable any number of times. Error where the kernel is larger than the padded image, groups do not divide the
 /// channels, or a size does not fit.
 Tensor conv1d(const Tensor& x, const Tensor& weight, const Tensor& bias = {}, const ConvolutionOptions& options = {});

@@ -68,11 +68,41 @@ std::vector<F> repeated(const ConstView& numbers, const Folded& m) {
   return all;
 }
 
-/// run.operator()<T, Activation>(activation)
+/// The activation of a tile in place, and the gradient before it. Apart from the loops over rows, which would otherwise
+/// be compiled once for each activation.
+template <class F>
+[[gnu::noinline]] void activate_tile(ImageActivation activation, F* z, int64_t n) {
+  with_image_activation(activation, [&](const auto& act) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) z[i] = act.forward(z[i]);
+  });
+}
+template <class F>
+[[gnu::noinline]] void backward_tile(ImageActivation activation, const F* z, const F* dy, F* dz, int64_t n) {
+  with_image_activation(activation, [&](const auto& act) {
+#pragma GCC ivdep
+    for (int64_t i = 0; i < n; ++i) dz[i] = act.backward(z[i], dy[i]);
+  });
+}
+
+/// z = (x - mean) * scale + shift + residual; residual may be null.
+template <class T, class F>
+void widened_map(const T* x, const T* residual, const F* mean, const F* scale, const F* shift, F* z, int64_t n) {
+  alignas(64) F buffer[kTile];
+  const F* const values = widen(x, buffer, n);
+#pragma GCC ivdep
+  for (int64_t i = 0; i < n; ++i) z[i] = (values[i] - mean[i]) * scale[i] + shift[i];
+  if (residual) add_to(z, widen(residual, buffer, n), n);
+}
+
+/// run.operator()<T>(act), with act ReLU or nothing: what the loops over rows compute themselves.
 template <class Run>
-void dispatch(DType dtype, ImageActivation activation, const Run& run) {
+void dispatch_relu(DType dtype, ImageActivation activation, const Run& run) {
   dispatch_float(dtype, [&]<class T>() {
-    with_image_activation(activation, [&](const auto& act) { run.template operator()<T>(act); });
+    if (activation == ImageActivation::kRelu)
+      run.template operator()<T>(PointwiseActivation<Relu>{});
+    else
+      run.template operator()<T>(IdentityActivation{});
   });
 }
 
@@ -143,22 +173,31 @@ void batch_norm_statistics(Stream, ConstView x, View mean, View squares, void* w
 void batch_norm_apply(Stream, ConstView x, const BatchNormMap& map, ConstView residual, View y) {
   if (x.numel() == 0) return;
   const Folded m(x.shape[0], x.shape[1]);
-  dispatch(x.dtype, map.activation, [&]<class T>(const auto& act) {
+  const bool simple = map.activation == ImageActivation::kNone || map.activation == ImageActivation::kRelu;
+  dispatch_relu(x.dtype, map.activation, [&]<class T>(const auto& act) {
     using F = ComputeType<T>;
     const std::vector<F> means = repeated<F>(map.mean, m), scales = repeated<F>(map.scale, m),
                          shifts = repeated<F>(map.shift, m);
     parallel_for(m.rows, rows_of_block(m.rows, m.channels), [&](int64_t begin, int64_t end) {
+      alignas(64) F z[kTile];
       for_tiles(begin, end, m.channels, [&](int64_t at, int64_t c, int64_t n) {
         T* const to = y.as<T>() + at;
         const T* const from = x.as<T>() + at;
         const F *center = means.data() + c, *scale = scales.data() + c, *shift = shifts.data() + c;
-        if (residual)
-          map_row<F>(
-              to, n, [&](F v, F e, F a, F b, F r) { return act.forward((v - e) * a + b + r); }, from, center, scale,
-              shift, residual.as<T>() + at);
-        else
-          map_row<F>(
-              to, n, [&](F v, F e, F a, F b) { return act.forward((v - e) * a + b); }, from, center, scale, shift);
+        const auto map_to = [&](T* result) {
+          if (residual)
+            map_row<F>(
+                result, n, [&](F v, F e, F a, F b, F r) { return act.forward((v - e) * a + b + r); }, from, center,
+                scale, shift, residual.as<T>() + at);
+          else
+            map_row<F>(
+                result, n, [&](F v, F e, F a, F b) { return act.forward((v - e) * a + b); }, from, center, scale,
+                shift);
+        };
+        if (simple) return map_to(to);
+        widened_map(from, residual ? residual.as<T>() + at : nullptr, center, scale, shift, z, n);
+        activate_tile(map.activation, z, n);
+        narrow(z, to, n);
       });
     });
   });
@@ -169,9 +208,9 @@ void batch_norm_backward_sums(Stream, ConstView dy, ConstView y, ConstView x, co
   const int64_t channels = x.shape[1];
   const Folded m(x.shape[0], channels);
   const int64_t of_block = rows_of_block(m.rows, m.channels), blocks = block_count(m.rows, m.channels);
-  dispatch(x.dtype, map.activation, [&]<class T>(const auto& act) {
+  const bool plain = map.activation == ImageActivation::kNone;
+  dispatch_float(x.dtype, [&]<class T>() {
     using F = ComputeType<T>;
-    constexpr bool kPlain = std::is_same_v<std::decay_t<decltype(act)>, IdentityActivation>;
     F* const parts = reinterpret_cast<F*>(align_up(workspace));
     const std::vector<F> means = repeated<F>(map.mean, m), scales = repeated<F>(map.scale, m),
                          shifts = repeated<F>(map.shift, m);
@@ -189,13 +228,10 @@ void batch_norm_backward_sums(Stream, ConstView dy, ConstView y, ConstView x, co
           for (int64_t at = top * m.channels + c; at < bottom * m.channels; at += m.channels) {
             const F* values = widen(x.as<T>() + at, inputs, n);
             const F* given = widen(dy.as<T>() + at, buffer, n);
-            if (!kPlain && y) {
-              const F* results = widen(y.as<T>() + at, outputs, n);
-              for (int64_t i = 0; i < n; ++i) gradients[i] = act.backward(results[i], given[i]);
-              given = gradients;
-            } else if (!kPlain) {
-              for (int64_t i = 0; i < n; ++i)
-                gradients[i] = act.backward((values[i] - center[i]) * scale[i] + shift[i], given[i]);
+            if (!plain) {
+              const F* z = y ? widen(y.as<T>() + at, outputs, n) : outputs;
+              if (!y) widened_map(values, static_cast<const F*>(nullptr), center, scale, shift, outputs, n);
+              backward_tile(map.activation, z, given, gradients, n);
               given = gradients;
             }
             if (g) narrow(given, g.as<T>() + at, n);
@@ -224,27 +260,35 @@ void batch_norm_backward_apply(Stream, ConstView dy, ConstView x, const BatchNor
                                ConstView slope, View dx) {
   if (dx.numel() == 0) return;
   const Folded m(dx.shape[0], dx.shape[1]);
-  dispatch(dx.dtype, map.activation, [&]<class T>(const auto& act) {
+  const bool plain = map.activation == ImageActivation::kNone,
+             simple = plain || map.activation == ImageActivation::kRelu;
+  dispatch_relu(dx.dtype, map.activation, [&]<class T>(const auto& act) {
     using F = ComputeType<T>;
-    constexpr bool kPlain = std::is_same_v<std::decay_t<decltype(act)>, IdentityActivation>;
     const std::vector<F> means = repeated<F>(map.mean, m), scales = repeated<F>(map.scale, m),
                          shifts = repeated<F>(map.shift, m), offsets = repeated<F>(offset, m),
                          slopes = repeated<F>(slope, m);
     parallel_for(m.rows, rows_of_block(m.rows, m.channels), [&](int64_t begin, int64_t end) {
+      alignas(64) F buffer[kTile], z[kTile], g[kTile];
       for_tiles(begin, end, m.channels, [&](int64_t at, int64_t c, int64_t n) {
         T* const to = dx.as<T>() + at;
         const T* const given = dy.as<T>() + at;
-        if (kPlain && !slope)
+        const F *center = means.data() + c, *scale = scales.data() + c, *shift = shifts.data() + c;
+        if (plain && !slope)
           return map_row<F>(
-              to, n, [](F d, F a) { return d * a; }, given, scales.data() + c);
-        map_row<F>(
-            to, n,
-            [&](F d, F v, F e, F a, F b, F o, F s) {
-              const F centered = v - e;
-              return a * act.backward(centered * a + b, d) + o + s * centered;
-            },
-            given, x.as<T>() + at, means.data() + c, scales.data() + c, shifts.data() + c, offsets.data() + c,
-            slopes.data() + c);
+              to, n, [](F d, F a) { return d * a; }, given, scale);
+        const auto map_from = [&](const auto* gradient) {
+          map_row<F>(
+              to, n,
+              [&](F d, F v, F e, F a, F b, F o, F s) {
+                const F centered = v - e;
+                return a * act.backward(centered * a + b, d) + o + s * centered;
+              },
+              gradient, x.as<T>() + at, center, scale, shift, offsets.data() + c, slopes.data() + c);
+        };
+        if (simple) return map_from(given);
+        widened_map(x.as<T>() + at, static_cast<const T*>(nullptr), center, scale, shift, z, n);
+        backward_tile(map.activation, z, widen(given, buffer, n), g, n);
+        map_from(static_cast<const F*>(g));
       });
     });
   });

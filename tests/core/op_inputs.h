@@ -222,10 +222,11 @@ inline void layer_calls(const AddCall& op) {
     return linear(in.like({4, 2, 17}), in.like({9, 17}), in.like_or_none({9}), kActivations[in.below(3)]);
   });
   op("recurrent", [](Inputs& in) {
-    const auto layout = RecurrentLayout::packed({3, 1, 4});
+    const Tensor x = in.like({8, 5});
+    const auto layout = RecurrentLayout::packed({3, 1, 4}, x.device());
     const RecurrentWeights weights{in.like({16, 5}), in.like({16, 4}), in.like_or_none({16}), in.like_or_none({16})};
-    return recurrent(RecurrentKind::kLstm, in.like({8, 5}), layout, weights, in.like_or_none({3, 4}),
-                     in.like_or_none({3, 4}), in.one_in(2))
+    return recurrent(RecurrentKind::kLstm, x, layout, weights, in.like_or_none({3, 4}), in.like_or_none({3, 4}),
+                     in.one_in(2))
         .output;
   });
   op("softmax", [](Inputs& in) { return softmax(in.any(), in.dim()); });

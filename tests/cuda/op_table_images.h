@@ -135,6 +135,9 @@ inline void image_rows(OpRows& t) {
       },
       "F.batch_norm");
   t.op(
+      "activate", [](const Tensor& x) { return activate(x, ImageActivation::kSilu); },
+      "F.relu, F.relu6, F.silu, F.hardswish or F.gelu");
+  t.op(
       "channels_last",
       [](const Tensor& x) {
         return x.reshape({1, 2, 2, 4}).channels_last();
