@@ -29,6 +29,13 @@ if(TARGET tern_program)
   set_target_properties(tern_program PROPERTIES INSTALL_RPATH "\$ORIGIN/${from_program}" INSTALL_RPATH_USE_LINK_PATH ON)
 endif()
 
+# The names of local functions are a tenth of an installed library. Other build types keep them.
+foreach(target ${libraries} tern_program)
+  if(TARGET ${target})
+    target_link_options(${target} PRIVATE $<$<CONFIG:Release>:-Wl,--discard-all>)
+  endif()
+endforeach()
+
 install(EXPORT TernTargets NAMESPACE Tern:: DESTINATION ${package_dir})
 configure_package_config_file(${PROJECT_SOURCE_DIR}/cmake/TernConfig.cmake.in ${PROJECT_BINARY_DIR}/TernConfig.cmake
                               INSTALL_DESTINATION ${package_dir} NO_SET_AND_CHECK_MACRO)

@@ -17,7 +17,8 @@ struct MobileSizes {
 /// What a network's blocks share.
 struct MobileStyle {
   const char* member = "block";  // that the parts are members of
-  bool bare_projection = false;  // the last convolution and norm are members of their own: MobileNetV2
+  bool bare_projection =
+      false;  // the last convolution and its norm are two members, as in MobileNetV2, not one ConvUnit
   ImageActivation squeeze = ImageActivation::kRelu;
   SqueezeExcitation::Gate gate = SqueezeExcitation::Gate::kHardSigmoid;
   nn::BatchNormLayerOptions norm = {};
@@ -32,7 +33,7 @@ class MobileBlock final : public CnnBlock {
   double flops(int64_t& side) const override;
 
  private:
-  /// The parts, in a module of their own because of their names.
+  /// Named as torchvision does: the parts are members "0", "1", ... of one member of the block.
   class Parts final : public nn::Module {
    public:
     Parts(const nn::Scope& s, const MobileSizes& sizes, const MobileStyle& style);

@@ -38,7 +38,7 @@ TEST(ChannelsLast, OpsKeepTheOrder) {
   expect_kept("sum of the batch", [](const Tensors& in) { return sum(in[0], {0}, true); });
   expect_kept("largest of the batch", [](const Tensors& in) { return max(in[0], {0}, true); });
   expect_kept("mean of the channels", [](const Tensors& in) { return mean(in[0], {1}, true); });
-  // An input that was expanded to the result's shape has no order of its own.
+  // Expanding an input to the shape of the result does not make it an image with its channels last.
   expect_kept("add to an expanded", [](const Tensors& in) { return ones({1, 3, 1, 1}).expand({2, 3, 5, 4}) + in[0]; });
 }
 
