@@ -2,13 +2,15 @@
 // Convolutions of channels-last images: [batch, depth, height, width, channels]. One- and two-dimensional ones have a
 // depth (and height) of 1. A transposed convolution is convolution_backward_input, and its gradients are the other two.
 //
-// On the CPU: oneDNN for fp32, and for bf16 where the CPU multiplies it. Otherwise, and on CUDA, the inputs of each
-// output are a row of a matrix (images_to_columns), which is multiplied with the weight (Chellapilla et al., "High
-// Performance Convolutional Neural Networks for Document Processing", 2006).
+// On the CPU: oneDNN for fp32, and for bf16 where the CPU multiplies it, and for depthwise convolutions code of our own
+// where oneDNN has none that is fast. Otherwise, and on CUDA, the inputs of each output are a row of a matrix
+// (images_to_columns), which is multiplied with the weight (Chellapilla et al., "High Performance Convolutional Neural
+// Networks for Document Processing", 2006).
 
 #include <array>
 #include <compare>
 
+#include "tern/kernels/image_activation.h"
 #include "tern/kernels/kernel.h"
 
 namespace tern::kernels {
@@ -36,12 +38,26 @@ struct ConvolutionShape {
   }
 };
 
-/// y = convolution of x with weight, plus bias. x: [batch, depth, height, width, in_channels], y: the same with out and
-/// out_channels, both contiguous. weight: [out_channels, in_channels / groups, depth, height, width], contiguous. All
-/// of one floating dtype; bias: [out_channels], of that dtype or fp32, or absent.
-TERN_KERNEL(int64_t, convolution_workspace, Stream stream, const ConvolutionShape& shape, DType dtype);
+/// What follows the sums of a convolution: y = activation(sums + bias + residual). bias: [out_channels], of y's dtype
+/// or fp32; residual: like y and not y itself. Each may be absent.
+struct ConvolutionEnd {
+  ConstView bias = {}, residual = {};
+  ImageActivation activation = ImageActivation::kNone;
+  /// The weight as convolution_pack() wrote it, or null.
+  const void* packed_weight = nullptr;
+};
+
+/// y = convolution of x with weight, and its end. x: [batch, depth, height, width, in_channels], y: the same with out
+/// and out_channels, both contiguous. weight: [out_channels, in_channels / groups, depth, height, width], contiguous;
+/// not read with end.packed_weight. All of one floating dtype.
+TERN_KERNEL(int64_t, convolution_workspace, Stream stream, const ConvolutionShape& shape, DType dtype, bool packed);
 TERN_KERNEL(void, convolution_forward, Stream stream, const ConvolutionShape& shape, ConstView x, ConstView weight,
-            ConstView bias, View y, void* workspace);
+            const ConvolutionEnd& end, View y, void* workspace);
+
+/// Where a weight stays the same for many calls: `packed` becomes what convolution_forward() reads for this shape and
+/// dtype. 0 bytes where it would be the weight itself; then nothing is packed.
+TERN_KERNEL(int64_t, convolution_packed_bytes, Stream stream, const ConvolutionShape& shape, DType dtype);
+TERN_KERNEL(void, convolution_pack, Stream stream, const ConvolutionShape& shape, ConstView weight, void* packed);
 
 /// dx = the gradient of x for dy, that of y. All elements of dx are written.
 TERN_KERNEL(int64_t, convolution_backward_input_workspace, Stream stream, const ConvolutionShape& shape, DType dtype);

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "tern/kernels/batch_norm.h"
 #include "tern/kernels/convolution.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/gemm.h"
@@ -26,7 +27,8 @@ class ConvolutionByColumns {
     images_ = std::clamp<int64_t>(kElements / image, 1, std::max<int64_t>(shape.batch, 1));
   }
 
-  /// Of forward and of both gradients: the weight with its channels last, the columns, a product's own.
+  /// Of forward and of both gradients: the weight with its channels last, numbers of channels, the columns, a product's
+  /// own.
   int64_t workspace_bytes() const {
     if (is_empty()) return 0;
     const View weight = weight_view(nullptr, dtype_), sums = weight_view(nullptr, sum_type());
@@ -36,10 +38,10 @@ class ConvolutionByColumns {
     };
     const int64_t products = std::max({bytes(false, true, columns, weight, y), bytes(false, false, y, weight, columns),
                                        bytes(true, false, y, columns, sums)});
-    return kAlign + weight_bytes() + columns_bytes() + products;
+    return kAlign + weight_bytes() + channel_bytes() + columns_bytes() + products;
   }
 
-  void forward(const ConstView& x, const ConstView& weight, const ConstView& bias, const View& y, void* workspace) {
+  void forward(const ConstView& x, const ConstView& weight, const ConvolutionEnd& end, const View& y, void* workspace) {
     if (y.numel() == 0) return;
     begin(workspace);
     const View last = weight_view(weight_memory_, dtype_);
@@ -48,7 +50,11 @@ class ConvolutionByColumns {
       const int64_t count = std::min(images_, shape_.batch - n);
       multiply(false, true, columns_of(x, n, count), last, 0, output(y.data, count, n));
     }
-    if (bias) add_bias(bias, y);
+    const bool ends = end.residual || end.activation != ImageActivation::kNone;
+    if (ends)
+      finish(end, y);
+    else if (end.bias)
+      add_bias(end.bias, y);
   }
 
   void backward_input(const ConstView& dy, const ConstView& weight, const View& dx, void* workspace) {
@@ -84,6 +90,7 @@ class ConvolutionByColumns {
   DType sum_type() const { return is_low_precision(dtype_) ? DType::kFloat32 : dtype_; }
   bool is_empty() const { return shape_.batch * shape_.out_pixels() * shape_.out_channels == 0; }
   int64_t weight_bytes() const { return aligned(shape_.out_channels * shape_.depth_of_sums() * size_of(sum_type())); }
+  int64_t channel_bytes() const { return aligned(3 * shape_.out_channels * size_of(sum_type())); }
   int64_t columns_bytes() const {
     if (shape_.is_product()) return 0;
     return aligned(images_ * shape_.out_pixels() * shape_.groups * shape_.depth_of_sums() * size_of(dtype_));
@@ -106,7 +113,8 @@ class ConvolutionByColumns {
   void begin(void* workspace) {
     const auto address = reinterpret_cast<uintptr_t>(workspace);
     weight_memory_ = static_cast<char*>(workspace) + (kAlign - address % kAlign) % kAlign;
-    column_memory_ = weight_memory_ + weight_bytes();
+    channel_memory_ = weight_memory_ + weight_bytes();
+    column_memory_ = channel_memory_ + channel_bytes();
     product_memory_ = column_memory_ + columns_bytes();
   }
   template <class Pointer>
@@ -180,11 +188,28 @@ class ConvolutionByColumns {
               result);
   }
 
+  /// y = activation(y + bias + residual), by the pass of batch norm with a mean of 0 and a scale of 1.
+  void finish(const ConvolutionEnd& end, const View& y) const {
+    const DType wide = dtype_ == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+    const int64_t channels = shape_.out_channels, one[] = {1};
+    const auto row = [&](int64_t i) {
+      return View(at(channel_memory_, i * channels * size_of(wide)), wide, 1, &channels, one);
+    };
+    fill(stream_, 0, row(0));
+    fill(stream_, 1, row(1));
+    if (end.bias) copy(stream_, ConstView(end.bias.data, end.bias.dtype, 1, &channels, one), row(2));
+    const int64_t sizes[] = {y.numel() / channels, channels}, steps[] = {channels, 1};
+    const View result(y.data, y.dtype, 2, sizes, steps);
+    const ConstView residual = end.residual ? ConstView(end.residual.data, y.dtype, 2, sizes, steps) : ConstView();
+    const BatchNormMap map{row(0), row(1), end.bias ? ConstView(row(2)) : ConstView(), end.activation};
+    batch_norm_apply(stream_, result, map, residual, result);
+  }
+
   const Stream stream_;
   const ConvolutionShape shape_;
   const DType dtype_;
   int64_t images_ = 1;  // at a time
-  char *weight_memory_ = nullptr, *column_memory_ = nullptr, *product_memory_ = nullptr;
+  char *weight_memory_ = nullptr, *channel_memory_ = nullptr, *column_memory_ = nullptr, *product_memory_ = nullptr;
 };
 
 }  // namespace

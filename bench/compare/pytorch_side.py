@@ -172,18 +172,37 @@ def make_vit(train):
     return torch.compile(model) if SETTING.compile else model
 
 
-def images(kind, _, batch, size):
+def make_cnn(name, size, train):
+    """torchvision's, without dropout; below 64 pixels a ResNet begins with a convolution of 3 x 3 and no pooling."""
     import torch
-    model = make_vit(train=kind == "train-images")
+    import torchvision
+    torch.manual_seed(0)
+    model = getattr(torchvision.models, name)(num_classes=10)
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0
+    if size < 64:
+        model.conv1 = torch.nn.Conv2d(3, 64, 3, 1, 1, bias=False)
+        model.maxpool = torch.nn.Identity()
+    model = model.to(memory_format=torch.channels_last).train(train).to(SETTING.device)
+    return torch.compile(model) if SETTING.compile else model
+
+
+def images(kind, name, batch, size):
+    import torch
+    train = kind == "train-images"
+    model = make_vit(train) if name == "vit" else make_cnn(name, size, train)
     batches = [torch.randn(batch, 3, size, size) for _ in range(8)]
+    if name != "vit":
+        batches = [x.to(memory_format=torch.channels_last) for x in batches]
     labels = torch.arange(batch) % 10
-    train = training_step(model, lambda model, data: torch.nn.functional.cross_entropy(model(data["x"]), data["y"]))
+    learn = training_step(model, lambda model, data: torch.nn.functional.cross_entropy(model(data["x"]), data["y"]))
     count = iter(range(1 << 62))
 
     def step():
         x = batches[next(count) % len(batches)]
-        if kind == "train-images":
-            train(x=x, y=labels)
+        if train:
+            learn(x=x, y=labels)
         else:
             with torch.inference_mode(), autocast():
                 model(x.to(SETTING.device)).sum().item()
@@ -365,6 +384,10 @@ ROWS = {  # the function of the row, then its arguments: kind, size of the model
     "imdb-base": (imdb, "train", "base", 64, 512),
     "train-vit-64": (images, "train-images", "vit", 64, 32),  # images of 32 x 32
     "infer-vit-64": (images, "infer-images", "vit", 64, 32),
+    "train-resnet18-128": (images, "train-images", "resnet18", 128, 32),
+    "infer-resnet18-128": (images, "infer-images", "resnet18", 128, 32),
+    "train-mobilenet-16": (images, "train-images", "mobilenet_v3_small", 16, 224),
+    "infer-mobilenet-16": (images, "infer-images", "mobilenet_v3_small", 16, 224),
     "train-gpt-16x128": (gpt, None, None, 16, 128),
     **{f"op-{name}": (op, name, False, 4096, 1024) for name in OPS},
     **{f"op-{name}-training": (op, name, True, 4096, 1024) for name in TRAINED_OPS},

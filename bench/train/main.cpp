@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "tern/bench/benchmark.h"
+#include "tern/bench/train/cnn_step.h"
 #include "tern/bench/train/gpt_step.h"
 #include "tern/bench/train/image_rows.h"
 #include "tern/bench/train/image_step.h"
@@ -159,18 +160,30 @@ void add_gpt(const std::string& name, int64_t batch, int64_t length) {
 }
 
 /// Random pixels distributed like normalised ones.
+Steps image_steps(const std::string& name, const auto& model, int64_t batch, int64_t size, int64_t classes) {
+  Generator generator(2);
+  std::vector<Tensor> batches;
+  for (int i = 0; i < 8; ++i) batches.push_back(randn({batch, 3, size, size}, generator));
+  const Tensor labels = labels_of(batch, classes);
+  return model_steps(name, model, model->flops_per_image(), [=, count = size_t{0}]() mutable {
+    model->run(batches[count++ % batches.size()], labels);
+    return batch;
+  });
+}
+
 void add_images(const std::string& name, int64_t batch, int64_t size) {
   batch = scaled(batch, 2);
   add_steps(name, "images", [=]() -> Steps {
     const auto model = std::make_shared<ImageStep>(model_options("tiny", name.starts_with("train")));
-    Generator generator(2);
-    std::vector<Tensor> batches;
-    for (int i = 0; i < 8; ++i) batches.push_back(randn({batch, 3, size, size}, generator));
-    const Tensor labels = labels_of(batch, model->config().num_labels());
-    return model_steps(name, model, model->flops_per_image(), [=, count = size_t{0}]() mutable {
-      model->run(batches[count++ % batches.size()], labels);
-      return batch;
-    });
+    return image_steps(name, model, batch, size, model->config().num_labels());
+  });
+}
+
+void add_cnn(const std::string& name, const std::string& preset, int64_t batch, int64_t size) {
+  batch = scaled(batch, 2);
+  add_steps(name, "images", [=]() -> Steps {
+    const auto model = std::make_shared<CnnStep>(model_options(preset, name.starts_with("train")), size);
+    return image_steps(name, model, batch, size, model->num_labels());
   });
 }
 
@@ -286,6 +299,10 @@ const Rows rows([] {
   add_text("infer-tiny-32x256", "tiny", 32, 256);
   add_images("train-vit-64", 64, 32);
   add_images("infer-vit-64", 64, 32);
+  add_cnn("train-resnet18-128", "resnet18", 128, 32);
+  add_cnn("infer-resnet18-128", "resnet18", 128, 32);
+  add_cnn("train-mobilenet-16", "mobilenet_v3_small", 16, 224);
+  add_cnn("infer-mobilenet-16", "mobilenet_v3_small", 16, 224);
   add_lstm("train-lstm-32x64", 32, 64);
   add_gpt("train-gpt-16x128", 16, 128);
   add_imdb("imdb-tiny", "tiny", 8192);

@@ -1,7 +1,10 @@
 #include "tern/core/ops/convolution.h"
 
+#include <algorithm>
+
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/convolution_end.h"
 #include "tern/core/ops/images.h"
 #include "tern/core/ops/linear_inputs.h"
 #include "tern/core/ops/pointwise.h"
@@ -32,13 +35,14 @@ void count_operations(const ConvolutionShape& s, DType dtype) {
   detail::count_product(s.batch * s.out_pixels(), s.out_channels, s.depth_of_sums(), dtype);
 }
 
-Tensor run_forward(const ConvolutionShape& s, const Tensor& x, const Tensor& weight, const Tensor& bias) {
-  const Tensor y = detail::empty_channels_last(output_shape(s, x.dim() - 2), x.options());
+/// x and y with their channels last, the others contiguous.
+void run_forward(const ConvolutionShape& s, const Tensor& x, const Tensor& weight, const kernels::ConvolutionEnd& end,
+                 const Tensor& y) {
   const kernels::Stream stream = current_stream(x.device());
-  const Workspace workspace(x.device(), [&] { return kernels::convolution_workspace(stream, s, x.dtype()); });
-  kernels::convolution_forward(stream, s, rows_of(x), weight.view(), bias.view(), rows_of(y), workspace.data());
+  const bool packed = end.packed_weight != nullptr;
+  const Workspace workspace(x.device(), [&] { return kernels::convolution_workspace(stream, s, x.dtype(), packed); });
+  kernels::convolution_forward(stream, s, rows_of(x), weight.view(), end, rows_of(y), workspace.data());
   count_operations(s, x.dtype());
-  return y;
 }
 
 // A convolution is linear in its input and in its weight. Its two gradients are linear too, so each of the three ops
@@ -85,8 +89,11 @@ Tensor Convolution::forward(const Tensor& x, const Tensor& weight, const Tensor&
   if (bias.defined()) bias_dtype_ = bias.dtype();
   if (needs_grad(1)) x_ = x;
   if (needs_grad(0)) weight_ = weight;
-  return run_forward(shape, x.channels_last(), detail::autocast_copy(weight, x.dtype()).contiguous(),
-                     detail::contiguous_or_none(detail::bias_for(x, weight, bias)));
+  const Tensor y = detail::empty_channels_last(output_shape(shape, x.dim() - 2), x.options());
+  const Tensor shift = detail::contiguous_or_none(detail::bias_for(x, weight, bias));
+  run_forward(shape, x.channels_last(), detail::autocast_copy(weight, x.dtype()).contiguous(), {.bias = shift.view()},
+              y);
+  return y;
 }
 
 Grads Convolution::backward(const Tensor& dy) {
@@ -185,9 +192,10 @@ struct Call {
   Tensor result(const Tensor& y) const { return batched ? y : y.squeeze(0); }
 };
 
-Tensor convolve(const char* op, int dims, const Tensor& x, const Tensor& weight, const Tensor& bias,
-                const ConvolutionOptions& options) {
-  Call call(op, dims, x, weight, bias);
+/// Checks the arguments of a convolution.
+ConvolutionShape shape_of(const Call& call, const ConvolutionOptions& options) {
+  const char* const op = call.op;
+  const int dims = call.dims;
   const int64_t groups = options.groups, in = call.x.size(1), out = call.weight.size(0);
   call.check_groups(groups, in, out);
   TERN_CHECK(call.weight.size(1) == in / groups, op, ": weight is ", call.weight.shape(), " and x ", call.x.shape(),
@@ -219,7 +227,13 @@ Tensor convolve(const char* op, int dims, const Tensor& x, const Tensor& weight,
                call.x.shape(), " and weight ", call.weight.shape());
     s.out[d] = (padded - reach) / stride[j] + 1;
   }
-  return call.result(Convolution::apply(call.x, call.weight, call.bias, s));
+  return s;
+}
+
+Tensor convolve(const char* op, int dims, const Tensor& x, const Tensor& weight, const Tensor& bias,
+                const ConvolutionOptions& options) {
+  const Call call(op, dims, x, weight, bias);
+  return call.result(Convolution::apply(call.x, call.weight, call.bias, shape_of(call, options)));
 }
 
 Tensor convolve_transposed(const char* op, int dims, const Tensor& x, const Tensor& weight, const Tensor& bias,
@@ -288,4 +302,53 @@ Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bia
   return convolve_transposed("conv_transpose3d", 3, x, weight, bias, options);
 }
 
+namespace detail {
+
+Tensor PackedWeight::find(const ConvolutionShape& shape, const Tensor& weight) {
+  const kernels::Stream stream = current_stream(weight.device());
+  const std::lock_guard lock(mutex_);
+  const auto same = [&](const Entry& e) { return e.shape == shape && e.dtype == weight.dtype(); };
+  if (const auto found = std::find_if(entries_.begin(), entries_.end(), same); found != entries_.end())
+    return found->packed;
+  const int64_t bytes = kernels::convolution_packed_bytes(stream, shape, weight.dtype());
+  Entry entry{shape, weight.dtype(), {}};
+  if (bytes > 0) {
+    entry.packed = empty({bytes}, {uint8, weight.device()});
+    kernels::convolution_pack(stream, shape, weight.view(), entry.packed.raw_data());
+  }
+  if (entries_.size() == kEntries) entries_.erase(entries_.begin());
+  entries_.push_back(entry);
+  return entry.packed;
+}
+
+Tensor conv2d_with_end(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvolutionOptions& options,
+                       const Tensor& residual, ImageActivation activation, PackedWeight& packed) {
+  const Call call("conv2d", 2, x, weight, bias);
+  const ConvolutionShape shape = shape_of(call, options);
+  const ProfileRange range(Convolution::kName, RangeKind::kOp);
+  const AllocationTag tag(Convolution::kName);
+  const Tensor y = empty_channels_last(output_shape(shape, 2), call.x.options());
+  Tensor added;
+  if (residual.defined()) {
+    check_one_device("conv2d", {&call.x, &residual});
+    added = call.batched ? residual : residual.unsqueeze(0);
+    TERN_CHECK(added.shape() == y.shape() && added.dtype() == y.dtype(), "conv2d: the residual is ", residual.shape(),
+               " ", residual.dtype(), ", expected the result's ", call.result(y).shape(), " ", y.dtype());
+    added = added.channels_last();
+  }
+  const Tensor last = call.x.channels_last(), used = autocast_copy(call.weight, y.dtype()).contiguous();
+  const Tensor shift = contiguous_or_none(bias_for(call.x, call.weight, call.bias)), memory = packed.find(shape, used);
+  run_forward(shape, last, used,
+              {.bias = shift.view(),
+               .residual = added.defined() ? rows_of(added) : kernels::View(),
+               .activation = activation,
+               .packed_weight = memory.defined() ? memory.raw_data() : nullptr},
+              y);
+  const Tensor* const read[] = {&call.x, &call.weight, &call.bias, &residual};
+  if (range.recording()) range.count_tensors(read, 4, &y, 1);
+  if (anomaly_mode() != Anomaly::kOff) check_anomaly_forward(Convolution::kName, read, 1, y);
+  return call.result(y);
+}
+
+}  // namespace detail
 }  // namespace tern

@@ -1,7 +1,6 @@
 #pragma once
-// Convolutions by oneDNN, of fp32 and bf16. Images stay in their layout, channels last; the weight is rewritten for
-// each call into the layout that oneDNN wants. oneDNN computes a piece of the batch on one thread (onednn.h), and
-// pieces are divided among the threads. The size of a piece does not depend on their number.
+// Convolutions by oneDNN, of fp32 and bf16. Images stay in their layout, channels last; the weight is rewritten into
+// the layout that oneDNN wants, for each call or once by pack(). What follows the sums finds each piece in cache.
 
 #include "tern/kernels/convolution.h"
 
@@ -9,16 +8,19 @@ namespace tern::kernels::TERN_CPU {
 
 class ConvolutionOnednn {
  public:
-  /// Whether oneDNN computes it, and fast.
+  /// Whether oneDNN computes forward, and fast; the gradients.
   static bool suits(const ConvolutionShape& shape, DType dtype);
+  static bool suits_backward(const ConvolutionShape& shape, DType dtype);
 
   ConvolutionOnednn(const ConvolutionShape& shape, DType dtype);
 
   // Bytes of workspace, and the passes of kernels/convolution.h.
-  int64_t forward_bytes() const;
+  int64_t forward_bytes(bool packed) const;
+  int64_t packed_bytes() const;
   int64_t backward_input_bytes() const;
   int64_t backward_weight_bytes() const;
-  void forward(ConstView x, ConstView weight, ConstView bias, View y, void* workspace) const;
+  void pack(ConstView weight, void* packed) const;
+  void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void* workspace) const;
   void backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const;
   void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const;
 

@@ -2,7 +2,6 @@
 
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/base/signal_guard.h"
@@ -87,7 +86,7 @@ void ConvolutionPrimitive::create() {
   plain_weight_ = weights(s, dims, gradient ? DType::kFloat32 : key.dtype, false);
   const Desc any = weights(s, dims, gradient ? DType::kFloat32 : key.dtype, true);
   const Desc low = weights(s, dims, key.dtype, true);
-  if (key.bias) bias_ = Desc({s.out_channels}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::x);
+  bias_ = Desc({s.out_channels}, dnnl::memory::data_type::f32, dnnl::memory::format_tag::x);
   std::array<int64_t, 3> between{}, behind{};
   for (size_t d = 0; d < 3; ++d) {
     between[d] = s.dilation[d] - 1;
@@ -101,17 +100,15 @@ void ConvolutionPrimitive::create() {
   attributes.set_scratchpad_mode(dnnl::scratchpad_mode::user);
   const OneThread guard;
   dnnl::engine& engine = onednn_engine();
+  const auto kind = key.fixed_weight ? dnnl::prop_kind::forward_inference : dnnl::prop_kind::forward_training;
   const auto forward = [&](const Desc& weight) {
 #if DNNL_VERSION_MAJOR >= 3
-    return dnnl::convolution_forward::primitive_desc(engine, dnnl::prop_kind::forward_training, algorithm, in, weight,
-                                                     bias_, out, stride, dilation, padding, high, attributes);
+    return dnnl::convolution_forward::primitive_desc(engine, kind, algorithm, in, weight, bias_, out, stride, dilation,
+                                                     padding, high, attributes);
 #else
     using Forward = dnnl::convolution_forward;
-    const auto kind = dnnl::prop_kind::forward_training;
     return Forward::primitive_desc(
-        key.bias ? Forward::desc(kind, algorithm, in, weight, bias_, out, stride, dilation, padding, high)
-                 : Forward::desc(kind, algorithm, in, weight, out, stride, dilation, padding, high),
-        attributes, engine);
+        Forward::desc(kind, algorithm, in, weight, bias_, out, stride, dilation, padding, high), attributes, engine);
 #endif
   };
   const auto hint = forward(low);
@@ -163,32 +160,52 @@ void ConvolutionPrimitive::reorder_weight(const void* from, void* to) const try 
   fail_convolution(key_, error.what());
 }
 
-void ConvolutionPrimitive::run(const void* x, const void* weight, const void* bias, const void* y, void* scratch) const
-    try {
-  const bool input = key_.pass == Pass::kBackwardInput, gradient = key_.pass == Pass::kBackwardWeight;
+ConvolutionCall::ConvolutionCall(const ConvolutionPrimitive& p)
+    : primitive_(p),
+      stream_(onednn_engine()),
+      x_(p.memory(p.x_)),
+      y_(p.memory(p.y_)),
+      inner_x_(p.x_bytes() > 0 ? p.memory(p.inner_x_) : x_),
+      inner_y_(p.y_bytes() > 0 ? p.memory(p.inner_y_) : y_),
+      weight_(p.memory(p.weight_)),
+      scratch_(p.memory(p.scratch_)) {
+  const Pass pass = p.key_.pass;
+  arguments_ = {{pass == Pass::kBackwardInput ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, inner_x_},
+                {pass == Pass::kBackwardWeight ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, weight_},
+                {pass == Pass::kForward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, inner_y_},
+                {DNNL_ARG_SCRATCHPAD, scratch_}};
+  if (pass == Pass::kForward) arguments_.emplace(DNNL_ARG_BIAS, bias_ = p.memory(p.bias_));
+}
+
+void ConvolutionCall::run(const void* x, const void* weight, const void* bias, const void* y, void* scratch) try {
+  const ConvolutionPrimitive& p = primitive_;
+  const bool input = p.key_.pass == Pass::kBackwardInput, gradient = p.key_.pass == Pass::kBackwardWeight;
   const bool reads_y = input || gradient;
   const OneThread one;
   std::optional<SignalGuard> guard;
-  if (guarded_) guard.emplace();
-  dnnl::stream stream(onednn_engine());
-  dnnl::memory from = memory(x_, x), to = memory(y_, y);
-  char* const buffers = static_cast<char*>(scratch) + own_scratch_bytes();
-  dnnl::memory inner_from = x_bytes() > 0 ? memory(inner_x_, buffers) : from;
-  dnnl::memory inner_to = y_bytes() > 0 ? memory(inner_y_, buffers + x_bytes()) : to;
-  if (x_bytes() > 0 && !input) dnnl::reorder(reorder_x_).execute(stream, from, inner_from);
-  if (y_bytes() > 0 && reads_y) dnnl::reorder(reorder_y_).execute(stream, to, inner_to);
-  std::unordered_map<int, dnnl::memory> arguments = {
-      {input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, inner_from},
-      {gradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, memory(weight_, weight)},
-      {key_.pass == Pass::kForward ? DNNL_ARG_DST : DNNL_ARG_DIFF_DST, inner_to},
-      {DNNL_ARG_SCRATCHPAD, memory(scratch_, scratch)}};
-  if (key_.bias) arguments.emplace(DNNL_ARG_BIAS, memory(bias_, bias));
-  primitive_.execute(stream, arguments);
-  if (x_bytes() > 0 && input) dnnl::reorder(reorder_x_).execute(stream, inner_from, from);
-  if (y_bytes() > 0 && !reads_y) dnnl::reorder(reorder_y_).execute(stream, inner_to, to);
-  stream.wait();
+  if (p.guarded_) guard.emplace();
+  char* const buffers = static_cast<char*>(scratch) + p.own_scratch_bytes();
+  x_.set_data_handle(const_cast<void*>(x));
+  y_.set_data_handle(const_cast<void*>(y));
+  // oneDNN 2 writes zeros behind the channels of a blocked layout when it is told an address; a new object does not.
+  const auto move = [&](dnnl::memory& memory, int argument, const void* data) {
+    if (memory.get_data_handle() == data) return;
+    memory = dnnl::memory(memory.get_desc(), onednn_engine(), const_cast<void*>(data));
+    arguments_[argument] = memory;
+  };
+  if (p.x_bytes() > 0) move(inner_x_, input ? DNNL_ARG_DIFF_SRC : DNNL_ARG_SRC, buffers);
+  if (p.y_bytes() > 0) move(inner_y_, reads_y ? DNNL_ARG_DIFF_DST : DNNL_ARG_DST, buffers + p.x_bytes());
+  move(weight_, gradient ? DNNL_ARG_DIFF_WEIGHTS : DNNL_ARG_WEIGHTS, weight);
+  scratch_.set_data_handle(scratch);
+  if (!reads_y) bias_.set_data_handle(const_cast<void*>(bias));
+  if (p.x_bytes() > 0 && !input) dnnl::reorder(p.reorder_x_).execute(stream_, x_, inner_x_);
+  if (p.y_bytes() > 0 && reads_y) dnnl::reorder(p.reorder_y_).execute(stream_, y_, inner_y_);
+  p.primitive_.execute(stream_, arguments_);
+  if (p.x_bytes() > 0 && input) dnnl::reorder(p.reorder_x_).execute(stream_, inner_x_, x_);
+  if (p.y_bytes() > 0 && !reads_y) dnnl::reorder(p.reorder_y_).execute(stream_, inner_y_, y_);
+  stream_.wait();
 } catch (const dnnl::error& error) {
-  fail_convolution(key_, error.what());
+  fail_convolution(primitive_.key_, error.what());
 }
 
 std::shared_ptr<const ConvolutionPrimitive> find_convolution(const ConvolutionKey& key) {

@@ -2,6 +2,7 @@
 // One pass of a convolution of a fixed shape by oneDNN.
 
 #include <cstdint>
+#include <unordered_map>
 
 #include "tern/kernels/convolution.h"
 #include "tern/kernels/cpu/gemm_blocks.h"
@@ -14,10 +15,11 @@ enum class ConvolutionPass : uint8_t { kForward, kBackwardInput, kBackwardWeight
 struct ConvolutionKey {
   ConvolutionPass pass = ConvolutionPass::kForward;
   DType dtype = DType::kFloat32;
-  bool bias = false;
   /// By Winograd's algorithm F(4 x 4, 3 x 3) (Lavin & Gray, arXiv:1509.09308), which multiplies a quarter as often;
   /// fp32.
   bool winograd = false;
+  /// In forward by Winograd's algorithm: the weight is packed once for many calls, already transformed.
+  bool fixed_weight = false;
   ConvolutionShape shape;
   auto operator<=>(const ConvolutionKey&) const = default;
 };
@@ -31,17 +33,16 @@ class ConvolutionPrimitive {
   bool usable() const { return static_cast<bool>(primitive_); }
   int64_t weight_bytes() const { return align_up(static_cast<int64_t>(weight_.get_size())); }
   int64_t scratch_bytes() const { return own_scratch_bytes() + x_bytes() + y_bytes(); }
+  const ConvolutionKey& key() const { return key_; }
   bool same_weight(const ConvolutionPrimitive& other) const { return weight_ == other.weight_; }
 
   /// From the weight as it is given to oneDNN's layout; for the gradient of the weight, which is fp32, back.
   void reorder_weight(const void* from, void* to) const;
-  /// x and y: the input and the output, or their gradients, with their channels last; weight: in oneDNN's layout. The
-  /// pass writes one of them.
-  void run(const void* x, const void* weight, const void* bias, const void* y, void* scratch) const;
 
  private:
+  friend class ConvolutionCall;
   using Desc = dnnl::memory::desc;
-  dnnl::memory memory(const Desc& desc, const void* data) const {
+  dnnl::memory memory(const Desc& desc, const void* data = nullptr) const {
     return dnnl::memory(desc, onednn_engine(), const_cast<void*>(data));
   }
   template <class Primitive>
@@ -57,6 +58,22 @@ class ConvolutionPrimitive {
   dnnl::primitive primitive_;
   dnnl::reorder reorder_weight_, reorder_x_, reorder_y_;
   bool guarded_ = false;  // runs with a SignalGuard
+};
+
+/// One thread's calls of a primitive, which must live as long: oneDNN's objects for its arguments are made once.
+class ConvolutionCall {
+ public:
+  explicit ConvolutionCall(const ConvolutionPrimitive& primitive);
+  const ConvolutionPrimitive& primitive() const { return primitive_; }
+  /// x and y: the input and the output, or their gradients, with their channels last; weight: in oneDNN's layout. The
+  /// pass writes one of them. bias: fp32, read by forward.
+  void run(const void* x, const void* weight, const void* bias, const void* y, void* scratch);
+
+ private:
+  const ConvolutionPrimitive& primitive_;
+  dnnl::stream stream_;
+  dnnl::memory x_, y_, inner_x_, inner_y_, weight_, bias_, scratch_;
+  std::unordered_map<int, dnnl::memory> arguments_;
 };
 
 std::shared_ptr<const ConvolutionPrimitive> find_convolution(const ConvolutionKey& key);

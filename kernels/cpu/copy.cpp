@@ -244,7 +244,9 @@ void fill_random(RandomKey random, View y, const Make& make) {
 void copy(Stream, ConstView x, View y) {
   if (y.numel() == 0) return;
   const CopyLayout layout = make_layout(y.dims, y.shape, {y.strides, x.strides});
-  const int transposed = layout.inner_stride(0) == 1 ? transposed_dim(layout) : -1;
+  int transposed = layout.inner_stride(0) == 1 ? transposed_dim(layout) : -1;
+  // Squares would be nearly empty: an image of few channels, which become the last in memory.
+  if (transposed == layout.dims - 2 && layout.inner() <= kFewColumns) transposed = -1;
   const Conversion conversion = conversion_of(x.dtype, y.dtype);
   if (transposed < 0) return copy_rows(layout, conversion, x.data, y.data);
   switch (conversion.y_size) {

@@ -6,13 +6,15 @@
 
 namespace tern::kernels::cuda {
 
-int64_t convolution_workspace(Stream stream, const ConvolutionShape& shape, DType dtype) {
+int64_t convolution_workspace(Stream stream, const ConvolutionShape& shape, DType dtype, bool) {
   return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
 }
-void convolution_forward(Stream stream, const ConvolutionShape& shape, ConstView x, ConstView weight, ConstView bias,
-                         View y, void* workspace) {
-  ConvolutionByColumns(stream, shape, x.dtype).forward(x, weight, bias, y, workspace);
+void convolution_forward(Stream stream, const ConvolutionShape& shape, ConstView x, ConstView weight,
+                         const ConvolutionEnd& end, View y, void* workspace) {
+  ConvolutionByColumns(stream, shape, x.dtype).forward(x, weight, end, y, workspace);
 }
+int64_t convolution_packed_bytes(Stream, const ConvolutionShape&, DType) { return 0; }
+void convolution_pack(Stream, const ConvolutionShape&, ConstView, void*) {}
 
 int64_t convolution_backward_input_workspace(Stream stream, const ConvolutionShape& shape, DType dtype) {
   return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();

@@ -1,7 +1,7 @@
 #include "tern/nn/layers/conv_norm.h"
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/in_place.h"
+#include "tern/core/ops/convolution_end.h"
 #include "tern/core/ops/pointwise.h"
 
 namespace tern::nn {
@@ -26,20 +26,20 @@ ConvNorm::Folded ConvNorm::folded() const {
   if (bias.defined()) shift = shift + bias.to(wide);
   shift = shift * scale;
   if (beta.defined()) shift = shift + beta.to(wide);
-  folded_ = {(weight.to(wide) * scale.reshape({-1, 1, 1, 1})).to(weight.dtype()), shift.to(weight.dtype())};
+  folded_ = {(weight.to(wide) * scale.reshape({-1, 1, 1, 1})).to(weight.dtype()), shift.to(weight.dtype()),
+             std::make_shared<detail::PackedWeight>()};
   sources_ = now;
   return folded_;
 }
 
 Tensor ConvNorm::forward(const Tensor& x, ImageActivation activation, const Tensor& residual) const {
   if (!can_fold()) return norm_.forward(conv_.forward(x), activation, residual);
-  const auto [weight, bias] = folded();
+  const auto [weight, bias, packed] = folded();
   const ConvOptions& o = conv_.options();
-  Tensor y =
-      conv2d(x, weight, bias,
-             {.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups, .same = o.same});
-  if (residual.defined()) y.add_(residual);
-  return activate(y, activation);
+  return detail::conv2d_with_end(
+      x, weight, bias,
+      {.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups, .same = o.same}, residual,
+      activation, *packed);
 }
 
 }  // namespace tern::nn

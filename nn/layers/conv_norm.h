@@ -1,17 +1,23 @@
 #pragma once
 
 #include <array>
+#include <memory>
 #include <mutex>
 
 #include "tern/nn/layers/batch_norm.h"
 #include "tern/nn/layers/convolution.h"
+
+namespace tern::detail {
+class PackedWeight;
+}
 
 namespace tern::nn {
 
 /// A convolution and the batch norm behind it, which are members of the same module and live as long as this:
 ///   ConvNorm first_{conv1_, bn1_};  ...  Tensor y = first_.forward(x, ImageActivation::kRelu);
 /// Where nothing is recorded and the norm is in evaluation mode, the norm is a part of the convolution's weight and
-/// bias, which are computed again when one of the tensors has changed.
+/// bias, which are computed again when one of the tensors has changed, and residual and activation are a part of the
+/// convolution's pass.
 class ConvNorm {
  public:
   ConvNorm(const Conv2d& conv, const BatchNorm2d& norm) : conv_(conv), norm_(norm) {}
@@ -26,6 +32,7 @@ class ConvNorm {
  private:
   struct Folded {
     Tensor weight, bias;
+    std::shared_ptr<detail::PackedWeight> packed;
   };
   /// What the folded tensors were computed from.
   struct Source {

@@ -18,13 +18,46 @@ int64_t products_of(const ConvolutionShape& s) { return s.batch * s.out_pixels()
 /// body(shape, dtype, order of the arrays): all cases in fp32, some in the other types.
 template <class Body>
 void for_each_case(std::mt19937_64& random, const Body& body) {
-  for (const ConvolutionShape& shape : convolution_cases())
+  for (const ConvolutionShape& shape : convolution_cases()) {
+    if (!target().is_cpu() && shape.out_pixels() > 1000) continue;  // cut in pieces on the CPU alone
     for (const DType dtype : kTypes) {
       if (dtype != float32 && random() % 3 != 0) continue;
       if (!target().is_cpu() && (products_of(shape) / 20 > target().max_elements() || random() % 3 != 0)) continue;
       SCOPED_TRACE(testing::Message() << name_of(dtype) << ", " << describe(shape));
       body(shape, dtype, random() % 2 ? Order::kContiguous : Order::kMisaligned);
     }
+  }
+}
+
+double activated(ImageActivation activation, double z) {
+  switch (activation) {
+    case ImageActivation::kRelu:
+      return std::max(z, 0.0);
+    case ImageActivation::kRelu6:
+      return std::clamp(z, 0.0, 6.0);
+    case ImageActivation::kSilu:
+      return z / (1 + std::exp(-z));
+    case ImageActivation::kHardSwish:
+      return z * std::clamp(z + 3, 0.0, 6.0) / 6;
+    case ImageActivation::kGelu:
+      return z * (1 + std::erf(z / std::sqrt(2.0))) / 2;
+    case ImageActivation::kNone:
+      break;
+  }
+  return z;
+}
+
+/// y = the convolution and its end; with a packed weight the plain one is not given.
+void run_forward(Call& on, const ConvolutionShape& s, const Array& x, const Array& weight, ConvolutionEnd end,
+                 bool packed, Array& y) {
+  const Stream stream = on.stream();
+  const int64_t bytes = packed ? convolution_packed_bytes(stream, s, x.dtype()) : 0;
+  if (bytes > 0) {
+    end.packed_weight = on.workspace(bytes);
+    convolution_pack(stream, s, on(weight), const_cast<void*>(end.packed_weight));
+  }
+  void* const workspace = on.workspace(convolution_workspace(stream, s, x.dtype(), bytes > 0));
+  convolution_forward(stream, s, on(x), bytes > 0 ? ConstView() : on(weight), end, on(y), workspace);
 }
 
 TEST_P(Convolution, Forward) {
@@ -33,21 +66,56 @@ TEST_P(Convolution, Forward) {
     const Array weight = random_array(random, dtype, weight_shape(s), -1, 1, order);
     const DType bias_type = random() % 2 && is_low_precision(dtype) ? float32 : dtype;
     const Array bias = random_array(random, bias_type, {s.out_channels}, -1, 1, order);
-    const bool with_bias = random() % 2;
+    const Array residual = random_array(random, dtype, output_shape(s), -1, 1, order);
+    const bool with_bias = random() % 2, with_residual = random() % 2, packed = random() % 2;
+    const auto activation = static_cast<ImageActivation>(random() % 6);
+    SCOPED_TRACE(testing::Message() << "activation " << static_cast<int>(activation) << ", bias " << with_bias
+                                    << ", residual " << with_residual << ", packed " << packed);
     Array y(dtype, output_shape(s), order);
     expect_same_in_every_run({&y}, [&](Call& on) {
-      const int64_t bytes = convolution_workspace(on.stream(), s, dtype);
-      convolution_forward(on.stream(), s, on(x), on(weight), on.when(with_bias, bias), on(y), on.workspace(bytes));
+      const ConvolutionEnd end{
+          .bias = on.when(with_bias, bias), .residual = on.when(with_residual, residual), .activation = activation};
+      run_forward(on, s, x, weight, end, packed, y);
     });
     ExactSums sums(y.numel());
     for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(o, x.at(i) * weight.at(w)); });
-    // A product that is rounded to 16 bits before the bias is added.
+    // A product that is rounded to 16 bits before the bias is added, and once more before the residual.
     ExactSums rounded = sums;
-    for (int64_t o = 0; with_bias && o < y.numel(); ++o) rounded.add(o, bias.at(o % s.out_channels));
-    for (size_t o = 0; with_bias && is_low_precision(dtype) && o < sums.value.size(); ++o)
-      rounded.size[o] += std::abs(sums.value[o]) * epsilon_of(dtype) / 4e-7;
+    const double unit = is_low_precision(dtype) ? epsilon_of(dtype) / 4e-7 : 0;
+    for (int64_t o = 0; o < y.numel(); ++o) {
+      double& size = rounded.size[static_cast<size_t>(o)];
+      const double& value = rounded.value[static_cast<size_t>(o)];
+      size += std::abs(value) * unit;
+      if (with_bias) rounded.add(o, bias.at(o % s.out_channels));
+      size += std::abs(value) * unit;
+      if (with_residual) rounded.add(o, residual.at(o));
+    }
+    // No activation has a slope above 1.2, and each has an error of its own.
+    for (size_t o = 0; activation != ImageActivation::kNone && o < sums.value.size(); ++o) {
+      rounded.value[o] = activated(activation, rounded.value[o]);
+      rounded.size[o] = 1.2 * rounded.size[o] + 1;
+    }
     rounded.expect_near(y, dtype);
   });
+}
+
+/// NaN goes through every activation, and infinity through those that keep it.
+TEST_P(Convolution, NaNIsNotHidden) {
+  if (!target().is_cpu()) return;
+  const ConvolutionShape s = convolution_shape(1, 16, 32, 1, {{5, 3, 1, 1}, {6, 3, 1, 1}});
+  for (const DType dtype : kTypes)
+    for (int i = 0; i < 6; ++i)
+      for (const bool packed : {false, true}) {
+        Array x = random_array(random, dtype, input_shape(s), 0, 1);
+        const Array weight = random_array(random, dtype, weight_shape(s), 0, 1);
+        x.set(0, random() % 2 ? NAN : -NAN);
+        x.set(x.numel() - 1, INFINITY);
+        Array y(dtype, output_shape(s));
+        const auto activation = static_cast<ImageActivation>(i);
+        run_kernel([&](Call& on) { run_forward(on, s, x, weight, {.activation = activation}, packed, y); });
+        EXPECT_TRUE(std::isnan(y.at(0))) << name_of(dtype) << " " << i << " " << packed;
+        EXPECT_EQ(y.at(y.numel() - 1), activation == ImageActivation::kRelu6 ? 6 : INFINITY);
+      }
 }
 
 TEST_P(Convolution, GradientOfTheInput) {
@@ -112,6 +180,7 @@ TEST_P(Convolution, ManyChannels) {
   for (const auto& [batch, in, out, height, width] :
        std::vector<std::array<int64_t, 5>>{{9, 96, 80, 16, 19}, {17, 64, 128, 12, 12}}) {
     if (!target().is_cpu()) continue;
+    const bool packed = random() % 2;
     const ConvolutionShape s = convolution_shape(batch, in, out, 1, {{height, 3, 1, 1}, {width, 3, 1, 1}});
     SCOPED_TRACE(describe(s));
     const Array x = random_array(random, float32, input_shape(s), -1, 1);
@@ -120,8 +189,7 @@ TEST_P(Convolution, ManyChannels) {
     const Array dy = random_array(random, float32, output_shape(s), -1, 1);
     Array y(float32, output_shape(s)), dx(float32, input_shape(s)), dweight(float32, weight_shape(s));
     expect_same_in_every_run({&y, &dx, &dweight}, [&](Call& on) {
-      convolution_forward(on.stream(), s, on(x), on(weight), on(bias), on(y),
-                          on.workspace(convolution_workspace(on.stream(), s, float32)));
+      run_forward(on, s, x, weight, {.bias = on(bias)}, packed, y);
       convolution_backward_input(on.stream(), s, on(dy), on(weight), on(dx),
                                  on.workspace(convolution_backward_input_workspace(on.stream(), s, float32)));
       convolution_backward_weight(on.stream(), s, on(dy), on(x), on(dweight),

@@ -39,26 +39,32 @@ inline std::vector<ConvolutionShape> convolution_cases() {
   return {
       convolution_shape(1, 1, 1, 1, {{1}}),
       convolution_shape(2, 3, 5, 1, {{7, 3}, {6, 2}}),
-      convolution_shape(9, 3, 16, 1, {{9, 3, 1, 1}, {11, 3, 1, 1}}),            // the first layer of an image model
-      convolution_shape(11, 16, 32, 1, {{6, 3, 1, 1}, {5, 3, 1, 1}}),           // oneDNN's own code, uneven pieces
-      convolution_shape(2, 32, 17, 1, {{8, 3, 2, 1}, {9, 3, 2, 1}}),            // an unused last row
-      convolution_shape(3, 64, 33, 1, {{4, 1}, {5, 1}}),                        // a product of matrices
-      convolution_shape(2, 24, 40, 1, {{7, 1, 2}, {8, 1, 2}}),                  // 1 x 1 with a stride
-      convolution_shape(2, 12, 12, 12, {{9, 3, 1, 1}, {8, 3, 1, 1}}),           // depthwise
-      convolution_shape(3, 48, 48, 48, {{9, 5, 2, 2}, {7, 5, 2, 2}}),           // depthwise
-      convolution_shape(2, 5, 15, 5, {{6, 3}, {6, 2}}),                         // three outputs of each channel
-      convolution_shape(2, 24, 36, 3, {{6, 3, 1, 1}, {7, 3, 2, 1}}),            // groups
-      convolution_shape(2, 32, 64, 2, {{5, 3, 1, 1}, {6, 3, 1, 1}}),            // groups that oneDNN vectorises
-      convolution_shape(2, 7, 4, 1, {{12, 3, 1, 2, 2}, {13, 2, 3, 1, 4}}),      // dilation
-      convolution_shape(2, 4, 6, 1, {{2, 5, 1, 2}, {3, 4, 1, 3}}),              // a kernel larger than the image
-      convolution_shape(2, 4, 6, 1, {{6, 2, 1, 0, 1, 1}, {5, 4, 1, 1, 1, 2}}),  // 'same': more behind than before
-      convolution_shape(3, 6, 4, 1, {{6, 2, 1, 3, 1, 0}, {5, 3, 1, 1, 1, 1}}),  // more before than behind
-      convolution_shape(4, 10, 8, 2, {{17, 4, 3, 2, 2}}),                       // one dimension
-      convolution_shape(2, 16, 16, 1, {{300, 3, 1, 1}}),                        // one dimension, long
+      convolution_shape(9, 3, 16, 1, {{9, 3, 1, 1}, {11, 3, 1, 1}}),          // the first layer of an image model
+      convolution_shape(11, 16, 32, 1, {{6, 3, 1, 1}, {5, 3, 1, 1}}),         // oneDNN's own code, uneven pieces
+      convolution_shape(2, 32, 17, 1, {{8, 3, 2, 1}, {9, 3, 2, 1}}),          // an unused last row
+      convolution_shape(3, 64, 33, 1, {{4, 1}, {5, 1}}),                      // a product of matrices
+      convolution_shape(2, 24, 40, 1, {{7, 1, 2}, {8, 1, 2}}),                // 1 x 1 with a stride
+      convolution_shape(2, 12, 12, 12, {{9, 3, 1, 1}, {8, 3, 1, 1}}),         // depthwise
+      convolution_shape(3, 48, 48, 48, {{9, 5, 2, 2}, {7, 5, 2, 2}}),         // depthwise
+      convolution_shape(2, 40, 40, 40, {{9, 3, 1, 2, 2}, {10, 3, 2, 1, 3}}),  // depthwise, dilated
+      convolution_shape(1, 32, 32, 32, {{4, 3, 1, 1}, {5, 2, 2, 1}, {6, 9, 1, 4}}),  // depthwise, wide kernel
+      convolution_shape(9, 20, 20, 20, {{5, 4, 3, 0, 1, 2}, {7, 5, 2, 4, 1, 1}}),    // depthwise, uneven parts
+      convolution_shape(2, 5, 15, 5, {{6, 3}, {6, 2}}),                              // three outputs of each channel
+      convolution_shape(2, 24, 36, 3, {{6, 3, 1, 1}, {7, 3, 2, 1}}),                 // groups
+      convolution_shape(2, 32, 64, 2, {{5, 3, 1, 1}, {6, 3, 1, 1}}),                 // groups that oneDNN vectorises
+      convolution_shape(2, 7, 4, 1, {{12, 3, 1, 2, 2}, {13, 2, 3, 1, 4}}),           // dilation
+      convolution_shape(2, 4, 6, 1, {{2, 5, 1, 2}, {3, 4, 1, 3}}),                   // a kernel larger than the image
+      convolution_shape(2, 4, 6, 1, {{6, 2, 1, 0, 1, 1}, {5, 4, 1, 1, 1, 2}}),       // 'same': more behind than before
+      convolution_shape(3, 6, 4, 1, {{6, 2, 1, 3, 1, 0}, {5, 3, 1, 1, 1, 1}}),       // more before than behind
+      convolution_shape(4, 10, 8, 2, {{17, 4, 3, 2, 2}}),                            // one dimension
+      convolution_shape(2, 16, 16, 1, {{300, 3, 1, 1}}),                             // one dimension, long
       convolution_shape(2, 4, 6, 2, {{5, 2, 1, 1}, {4, 3, 2, 1}, {6, 2, 1, 0, 2}}),  // three dimensions
       convolution_shape(0, 3, 5, 1, {{7, 3}, {6, 2}}),                               // no image
       convolution_shape(2, 300, 7, 1, {{3, 3, 1, 1}, {3, 3, 1, 1}}),                 // more channels than a tile
       convolution_shape(1, 8, 8, 1, {{8, 3, 8, 1}, {8, 3, 5, 1}}),                   // inputs that no output reads
+      convolution_shape(1, 64, 64, 64, {{52, 3, 1, 1}, {32, 3, 1, 1}}),              // an image in pieces
+      convolution_shape(1, 32, 32, 32, {{91, 3, 2, 1}, {70, 3, 1, 1}}),              // the same with a stride
+      convolution_shape(1, 40, 8, 1, {{61, 1}, {50, 1}}),                            // a product in pieces
   };
 }
 
