@@ -39,6 +39,7 @@ vectorised=(
   'loads ^gradient_norm.cu block_norm_kernel'
   'loads ^(linear|column_sum).cu column_parts_kernel'
   'loads ^(reduce_.*|arg_extreme).cu reduce_kernel<.*ReduceAccess\)[12]'
+  'both ^depthwise.cu depthwise_kernel<.*, [48],'  # but doubles and single channels
   'loads ^attention_(forward|backward)(_sm90)?.cu flash_'
 )
 

@@ -1,6 +1,6 @@
 #pragma once
-// Convolutions as matrix products, for every dtype and device: included by kernels/cpu/convolution.cpp and
-// kernels/cuda/convolution.cpp alone, whose kernels it calls. Images are taken in pieces, so that their columns fit the
+// Convolutions as matrix products, for every dtype and device: included by the files that compute convolutions in
+// kernels/cpu and kernels/cuda alone, whose kernels it calls. Images are taken in pieces, so that their columns fit the
 // workspace.
 
 #include <algorithm>
@@ -50,11 +50,7 @@ class ConvolutionByColumns {
       const int64_t count = std::min(images_, shape_.batch - n);
       multiply(false, true, columns_of(x, n, count), last, 0, output(y.data, count, n));
     }
-    const bool ends = end.residual || end.activation != ImageActivation::kNone;
-    if (ends)
-      finish(end, y);
-    else if (end.bias)
-      add_bias(end.bias, y);
+    finish(end, y, channel_memory_);
   }
 
   void backward_input(const ConstView& dy, const ConstView& weight, const View& dx, void* workspace) {
@@ -82,15 +78,49 @@ class ConvolutionByColumns {
     copy_weight(dweight, sums);
   }
 
+  /// Of a weight's gradient while it is summed, and the bytes of a weight of that type.
+  DType sum_type() const { return is_low_precision(dtype_) ? DType::kFloat32 : dtype_; }
+  int64_t weight_bytes() const { return aligned(shape_.out_channels * shape_.depth_of_sums() * size_of(sum_type())); }
+
+  /// [group, channels of the group's output, kernel size * channels of its input].
+  View weight_view(void* data, DType dtype) const {
+    const int64_t depth = shape_.depth_of_sums();
+    const int64_t sizes[] = {shape_.groups, shape_.group_out(), depth},
+                  steps[] = {shape_.group_out() * depth, depth, 1};
+    return View(data, dtype, 3, sizes, steps);
+  }
+  /// Copies a weight with its channels in front of the kernel to one with its channels last, or if it is not const the
+  /// other way.
+  template <class Weight>
+  void copy_weight(const Weight& weight, const View& last) const {
+    const int64_t size = shape_.kernel_size(), channels = shape_.group_in();
+    const int64_t sizes[] = {shape_.out_channels, channels, size};
+    const int64_t front[] = {channels * size, size, 1}, back[] = {channels * size, 1, channels};
+    const View turned(last.data, last.dtype, 3, sizes, back);
+    const Weight given(weight.data, weight.dtype, 3, sizes, front);
+    if constexpr (std::is_same_v<Weight, ConstView>)
+      copy(stream_, given, turned);
+    else
+      copy(stream_, turned, given);
+  }
+
+  /// Of `channels` in finish().
+  int64_t channel_bytes() const { return aligned(3 * shape_.out_channels * size_of(sum_type())); }
+  /// y = activation(y + bias + residual); a residual or an activation by the pass of batch norm with a mean of 0 and a
+  /// scale of 1.
+  void finish(const ConvolutionEnd& end, const View& y, void* channels) const {
+    if (end.residual || end.activation != ImageActivation::kNone)
+      finish_by_norm(end, y, channels);
+    else if (end.bias)
+      add_bias(end.bias, y);
+  }
+
  private:
   static constexpr int64_t kAlign = 256;
   static constexpr int64_t kElements = 1 << 22;  // of the columns at a time
 
   static int64_t aligned(int64_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
-  DType sum_type() const { return is_low_precision(dtype_) ? DType::kFloat32 : dtype_; }
   bool is_empty() const { return shape_.batch * shape_.out_pixels() * shape_.out_channels == 0; }
-  int64_t weight_bytes() const { return aligned(shape_.out_channels * shape_.depth_of_sums() * size_of(sum_type())); }
-  int64_t channel_bytes() const { return aligned(3 * shape_.out_channels * size_of(sum_type())); }
   int64_t columns_bytes() const {
     if (shape_.is_product()) return 0;
     return aligned(images_ * shape_.out_pixels() * shape_.groups * shape_.depth_of_sums() * size_of(dtype_));
@@ -156,28 +186,6 @@ class ConvolutionByColumns {
     return columns;
   }
 
-  /// [group, channels of the group's output, kernel size * channels of its input].
-  View weight_view(void* data, DType dtype) const {
-    const int64_t depth = shape_.depth_of_sums();
-    const int64_t sizes[] = {shape_.groups, shape_.group_out(), depth},
-                  steps[] = {shape_.group_out() * depth, depth, 1};
-    return View(data, dtype, 3, sizes, steps);
-  }
-  /// Copies a weight with its channels in front of the kernel to one with its channels last, or if it is not const the
-  /// other way.
-  template <class Weight>
-  void copy_weight(const Weight& weight, const View& last) const {
-    const int64_t size = shape_.kernel_size(), channels = shape_.group_in();
-    const int64_t sizes[] = {shape_.out_channels, channels, size};
-    const int64_t front[] = {channels * size, size, 1}, back[] = {channels * size, 1, channels};
-    const View turned(last.data, last.dtype, 3, sizes, back);
-    const Weight given(weight.data, weight.dtype, 3, sizes, front);
-    if constexpr (std::is_same_v<Weight, ConstView>)
-      copy(stream_, given, turned);
-    else
-      copy(stream_, turned, given);
-  }
-
   void add_bias(const ConstView& bias, const View& y) const {
     const int64_t sizes[] = {y.numel() / shape_.out_channels, shape_.out_channels};
     const int64_t rows[] = {shape_.out_channels, 1}, row[] = {0, 1};
@@ -187,14 +195,10 @@ class ConvolutionByColumns {
     pointwise(stream_, make_call(op, {}, dtype_ == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32), inputs, 2,
               result);
   }
-
-  /// y = activation(y + bias + residual), by the pass of batch norm with a mean of 0 and a scale of 1.
-  void finish(const ConvolutionEnd& end, const View& y) const {
-    const DType wide = dtype_ == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32;
+  void finish_by_norm(const ConvolutionEnd& end, const View& y, void* memory) const {
+    const DType wide = sum_type();
     const int64_t channels = shape_.out_channels, one[] = {1};
-    const auto row = [&](int64_t i) {
-      return View(at(channel_memory_, i * channels * size_of(wide)), wide, 1, &channels, one);
-    };
+    const auto row = [&](int64_t i) { return View(at(memory, i * channels * size_of(wide)), wide, 1, &channels, one); };
     fill(stream_, 0, row(0));
     fill(stream_, 1, row(1));
     if (end.bias) copy(stream_, ConstView(end.bias.data, end.bias.dtype, 1, &channels, one), row(2));

@@ -40,6 +40,8 @@ class SequenceClassifier : public Model {
   virtual int64_t vocab_size() const = 0;
   /// The longest sequence that the model takes.
   virtual int64_t max_positions() const = 0;
+  /// True when forward() reads the lengths of the sequences on the host: its steps cannot be captured.
+  virtual bool reads_lengths() const { return false; }
   /// Floating-point operations of one forward pass over sequences of these lengths (two per multiply-add); training
   /// takes three times as many.
   virtual double forward_flops(const std::vector<int64_t>& lengths) const = 0;

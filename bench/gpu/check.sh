@@ -11,7 +11,7 @@
 #     --emulated         without a GPU: runs a CUDA-less build's emulated device on tiny shapes, to test this script
 #
 #   tests      every cuda_* test on the device; in a bundle also the tests that read the golden files
-#   large      cuda_large_parity_test: production shapes against the CPU
+#   large      cuda_large_*_test: production shapes against the CPU
 #   kernels    every kernel's time, rate and share of the device's peak, with its budget
 #   sanitizer  compute-sanitizer: memcheck and racecheck on every kernel at tiny shapes and on attention at large ones,
 #              memcheck on the tests, and in the remaining time racecheck, synccheck and initcheck
@@ -192,10 +192,11 @@ ended() {  # STATUS NOTE: of the stage's only program
 truth() { (($1)) && echo true || echo false; }
 
 tests_named() { find "$build/bin" -maxdepth 1 -name "$1" -type f -executable | sort; }  # PATTERN
-mapfile -t cuda_tests < <(tests_named 'cuda_*_test' | grep -v '/cuda_large_parity_test$')
+mapfile -t cuda_tests < <(tests_named 'cuda_*_test' | grep -v '/cuda_large_[^/]*$')
 golden_tests=()
 ((!bundle)) || mapfile -t golden_tests < <(tests_named '*_test' | grep -v '/cuda_[^/]*$')
 large=$build/bin/cuda_large_parity_test
+mapfile -t large_tests < <(tests_named 'cuda_large_*_test')
 joined() { local text && text=$(printf '%s; ' "$@") && printf '%s' "${text%; }"; }
 
 run_test() {  # STAGE PROGRAM ARGUMENTS...: adds its line to the stage's results; sets $code, $passed and $skipped
@@ -253,7 +254,7 @@ stage_tests() {
 
 stage_large() {
   [[ -x $large ]] || { skip "the build has no ${large##*/}"; return; }
-  run_tests large "$large"
+  run_tests large "${large_tests[@]}"
 }
 
 stage_ctest() {

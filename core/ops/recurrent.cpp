@@ -7,6 +7,7 @@
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/device/capture_state.h"
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/linear.h"
 #include "tern/core/ops/linear_inputs.h"
@@ -18,16 +19,20 @@ namespace tern {
 
 // ---- layout ----
 
-RecurrentLayout RecurrentLayout::make(const std::vector<int64_t>& lengths, const std::vector<int64_t>& first,
-                                      int64_t stride, int64_t rows, Device device) {
+RecurrentLayout RecurrentLayout::packed(const std::vector<int64_t>& lengths, Device device) {
   auto data = std::make_shared<Data>();
+  std::vector<int64_t> first, order(lengths.size());
+  for (const int64_t length : lengths) {
+    TERN_CHECK(length > 0, "recurrent: sequence ", first.size(), " has length ", length,
+               ", expected at least 1; leave empty sequences out");
+    first.push_back(data->rows);
+    data->rows += length;
+  }
+  if (device.is_cuda()) detail::forbid_while_recording("a recurrent layer of packed sequences");
   const auto batch = static_cast<int64_t>(lengths.size());
-  std::vector<int64_t> order(lengths.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
   data->lengths = lengths;
-  data->rows = rows;
-  data->stride = stride;
   int64_t running = batch;
   for (int64_t t = 0; batch > 0 && t < lengths[order[0]]; ++t) {
     while (lengths[order[running - 1]] <= t) --running;
@@ -35,7 +40,7 @@ RecurrentLayout RecurrentLayout::make(const std::vector<int64_t>& lengths, const
   }
   for (const int64_t i : order) {
     data->first.push_back(first[i]);
-    data->last.push_back(first[i] + (lengths[i] - 1) * stride);
+    data->last.push_back(first[i] + lengths[i] - 1);
   }
   const auto on_device = [&](const std::vector<int64_t>& values) { return from_vector(values, {batch}).to(device); };
   data->order = on_device(order);
@@ -46,18 +51,6 @@ RecurrentLayout RecurrentLayout::make(const std::vector<int64_t>& lengths, const
   return layout;
 }
 
-RecurrentLayout RecurrentLayout::packed(const std::vector<int64_t>& lengths, Device device) {
-  std::vector<int64_t> first;
-  int64_t rows = 0;
-  for (const int64_t length : lengths) {
-    TERN_CHECK(length > 0, "recurrent: sequence ", first.size(), " has length ", length,
-               ", expected at least 1; leave empty sequences out");
-    first.push_back(rows);
-    rows += length;
-  }
-  return make(lengths, first, 1, rows, device);
-}
-
 RecurrentLayout RecurrentLayout::packed(const SequenceLayout& layout) {
   const Tensor& offsets = layout.offsets;
   TERN_CHECK(offsets.defined() && offsets.dim() == 1 && offsets.numel() >= 1 &&
@@ -66,6 +59,7 @@ RecurrentLayout RecurrentLayout::packed(const SequenceLayout& layout) {
              offsets.defined() ? offsets.describe() : "an undefined tensor");
   TERN_CHECK(!layout.key_mask.defined(),
              "recurrent: a layout with a key_mask has padding, which is a sequence's part here; pack the sequences");
+  if (offsets.device().is_cuda()) detail::forbid_while_recording("a recurrent layer of packed sequences");
   const std::vector<int64_t> at = offsets.to_vector<int64_t>();
   TERN_CHECK(at[0] == 0, "recurrent: offsets must begin with 0, got ", at[0]);
   std::vector<int64_t> lengths;
@@ -80,9 +74,23 @@ RecurrentLayout RecurrentLayout::packed(const SequenceLayout& layout) {
 RecurrentLayout RecurrentLayout::padded(int64_t batch, int64_t steps, bool batch_first, Device device) {
   TERN_CHECK(batch >= 0 && steps >= 1, "recurrent: expected sequences of at least one step, got batch ", batch, " and ",
              steps, " steps");
-  std::vector<int64_t> first(static_cast<size_t>(batch));
-  for (int64_t b = 0; b < batch; ++b) first[b] = batch_first ? b * steps : b;
-  return make(std::vector<int64_t>(first.size(), steps), first, batch_first ? 1 : batch, batch * steps, device);
+  auto data = std::make_shared<Data>();
+  const int64_t next = batch_first ? steps : 1;  // sequence's first row
+  data->lengths.assign(static_cast<size_t>(batch), steps);
+  data->counts.assign(static_cast<size_t>(batch > 0 ? steps : 0), batch);
+  data->rows = batch * steps;
+  data->stride = batch_first ? 1 : batch;
+  for (int64_t b = 0; b < batch; ++b) {
+    data->first.push_back(b * next);
+    data->last.push_back(b * next + (steps - 1) * data->stride);
+  }
+  // Nothing is copied from the host, so that a captured step may contain the layer.
+  data->order = arange(0, static_cast<double>(batch), 1, {.dtype = int64, .device = device});
+  data->first_rows = mul(data->order, next);
+  data->last_rows = add(data->first_rows, (steps - 1) * data->stride);
+  RecurrentLayout layout;
+  layout.data_ = std::move(data);
+  return layout;
 }
 
 kernels::RecurrentSteps RecurrentLayout::steps(bool reverse) const {

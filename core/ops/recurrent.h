@@ -17,13 +17,14 @@ using kernels::RecurrentKind;
 /// directions; copies share it. Every row belongs to a sequence, and every sequence has a step.
 class RecurrentLayout {
  public:
-  /// Sequences one after another. Throws Error where a length is below 1.
+  /// Sequences one after another. Throws Error where a length is below 1, and for a GPU in a captured step, whose
+  /// replays would all have these lengths.
   static RecurrentLayout packed(const std::vector<int64_t>& lengths, Device device = {});
   /// The same by offsets; those on a GPU are copied to the host, which waits for them. Throws Error when offsets do not
   /// begin with 0 and ascend, or the layout has a key_mask.
   static RecurrentLayout packed(const SequenceLayout& layout);
   /// `batch` sequences of equal length: step t of sequence b is row b * steps + t with batch_first, else t * batch + b.
-  /// Throws Error where steps is below 1.
+  /// A captured step may make it. Throws Error where steps is below 1.
   static RecurrentLayout padded(int64_t batch, int64_t steps, bool batch_first, Device device = {});
 
   int64_t batch() const { return static_cast<int64_t>(lengths().size()); }
@@ -45,9 +46,6 @@ class RecurrentLayout {
     int64_t rows = 0, stride = 1;
     Tensor order, first_rows, last_rows;
   };
-  /// first: each sequence's first row.
-  static RecurrentLayout make(const std::vector<int64_t>& lengths, const std::vector<int64_t>& first, int64_t stride,
-                              int64_t rows, Device device);
   /// Throws Error where there is none.
   const Data& data() const {
     TERN_CHECK(data_, "recurrent: the layout is empty; make one by RecurrentLayout::packed() or padded()");

@@ -6,26 +6,12 @@
 #include "tern/kernels/cpu/recurrent_product.h"
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/recurrent_cells.h"
+#include "tern/kernels/workspace_parts.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// Memory is given out from the front, in multiples of 64 bytes; without memory it is only counted.
-class Carver {
- public:
-  explicit Carver(void* memory) : memory_(static_cast<char*>(memory)) {}
-  template <class F>
-  F* take(int64_t count) {
-    char* const at = memory_ ? memory_ + bytes_ : nullptr;
-    bytes_ += (count * static_cast<int64_t>(sizeof(F)) + 63) / 64 * 64;
-    return reinterpret_cast<F*>(at);
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  char* memory_;
-  int64_t bytes_ = 0;
-};
+constexpr int64_t kPart = 64;  // alignment of the parts of a workspace
 
 /// The sequences of one thread: every pieces-th, so that all threads have long and short ones.
 struct Piece {
@@ -92,7 +78,7 @@ class Forward {
         pieces_(pieces_of<F>(layer)),
         weight_(state_, (hidden_ + kUnits - 1) / kUnits),
         projection_(hidden_, layer.projection ? panels_for<Projection>(state_) : 0),
-        memory_(memory) {
+        memory_(memory, kPart) {
     weight_at_ = memory_.template take<F>(weight_.numbers());
     projection_at_ = memory_.template take<F>(projection_.numbers());
     bias_ = memory_.template take<F>(kGates * hidden_);
@@ -227,7 +213,7 @@ class Forward {
   int64_t hidden_, state_, pieces_, per_piece_ = 0;
   Gates weight_;
   Projection projection_;
-  Carver memory_;
+  WorkspaceParts memory_;
   F *weight_at_, *projection_at_, *bias_, *states_[2], *cells_, *unprojected_;
   RecurrentKept kept_;
   View output_, last_, last_cell_;
@@ -249,7 +235,7 @@ class Backward {
         pieces_(pieces_of<F>(layer)),
         weight_(kGates * hidden_, panels_for<Product>(state_)),
         projection_(state_, layer.projection ? panels_for<Product>(hidden_) : 0),
-        memory_(memory) {
+        memory_(memory, kPart) {
     weight_at_ = memory_.template take<F>(weight_.numbers());
     projection_at_ = memory_.template take<F>(projection_.numbers());
     per_piece_ = (layer.batch() + pieces_ - 1) / pieces_;
@@ -414,7 +400,7 @@ class Backward {
   const RecurrentLayer& layer_;
   int64_t hidden_, state_, pieces_, per_piece_ = 0;
   Product weight_, projection_;
-  Carver memory_;
+  WorkspaceParts memory_;
   F *weight_at_, *projection_at_, *states_, *cells_, *gates_, *unprojected_;
   RecurrentKept kept_;
   ConstView output_;

@@ -5,14 +5,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cmath>
-#include <map>
-#include <mutex>
 #include <sstream>
 
 #include "tern/kernels/cuda/attention_alternative.h"
 #include "tern/kernels/cuda/attention_ragged.h"
 #include "tern/kernels/cuda/cudnn_graph.h"
-#include "tern/kernels/cuda/support/check.h"
+#include "tern/kernels/cuda/support/measured_choices.h"
+#include "tern/kernels/cuda/support/timing.h"
+#include "tern/kernels/workspace_parts.h"
 
 namespace tern::kernels::cuda {
 namespace {
@@ -20,7 +20,7 @@ namespace {
 using Tensor = CudnnGraph::Tensor;
 
 constexpr size_t kMinVersion = 91000;    // graphs of packed sequences need other masks before this version
-constexpr size_t kMaxPlans = 1024;       // eager training on ragged batches keeps creating new shapes
+constexpr int64_t kPlanFamily = 0;       // of CudnnDevice::plan
 constexpr int64_t kPart = 256;           // alignment of the parts of a workspace
 constexpr int64_t kWorkspace = 8 << 20;  // for cuDNN, in addition to what is known to be needed
 constexpr float kMinusInfinity = -INFINITY;
@@ -58,51 +58,19 @@ bool has_aligned_rows(const AnyView& v) {
 using Kind = std::array<int64_t, 10>;
 
 Kind kind_of(Stream stream, bool backward, const AttentionParams& p, DType dtype) {
-  int major = 0, minor = 0, multiprocessors = 0;
-  TERN_CUDA_CHECK(cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, stream.index));
-  TERN_CUDA_CHECK(cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, stream.index));
-  TERN_CUDA_CHECK(cudaDeviceGetAttribute(&multiprocessors, cudaDevAttrMultiProcessorCount, stream.index));
-  return {major,       minor,   multiprocessors, backward,           static_cast<int64_t>(dtype),
-          p.sequences, p.heads, p.head_dim,      p.max_query_length, p.causal};
+  const DeviceKind device = device_kind(stream.index);
+  return {device.major, device.minor, device.multiprocessors, backward, static_cast<int64_t>(dtype), p.sequences,
+          p.heads,      p.head_dim,   p.max_query_length,     p.causal};
 }
 
-struct Choices {
-  std::mutex mutex;
-  std::map<Kind, bool> uses_cudnn;
-};
+using Choices = MeasuredChoices<std::tuple_size_v<Kind>>;
+/// 1: by cuDNN, where it was measured to be faster.
 Choices& choices() {
-  static Choices& instance = *new Choices;
+  static Choices& instance = *new Choices("attention", 0, 1);
   return instance;
 }
 
-/// The rule: cuDNN where it was measured to be faster.
-std::optional<bool> choice_for(const Kind& kind) {
-  const std::lock_guard lock(choices().mutex);
-  const auto found = choices().uses_cudnn.find(kind);
-  if (found == choices().uses_cudnn.end()) return std::nullopt;
-  return found->second;
-}
-
 // --- workspace ---
-
-/// Allocates parts of a workspace; without memory it only computes the size.
-class Parts {
- public:
-  explicit Parts(void* memory) : memory_(static_cast<char*>(memory)) {
-    used_ = memory ? -static_cast<int64_t>(reinterpret_cast<uintptr_t>(memory)) & (kPart - 1) : kPart - 1;
-  }
-  template <class T>
-  T* take(int64_t count) {
-    T* const part = memory_ ? reinterpret_cast<T*>(memory_ + used_) : nullptr;
-    used_ += (count * static_cast<int64_t>(sizeof(T)) + kPart - 1) / kPart * kPart;
-    return part;
-  }
-  int64_t used() const { return used_; }
-
- private:
-  char* memory_;
-  int64_t used_;
-};
 
 struct Workspace {
   int32_t* lengths;
@@ -112,7 +80,7 @@ struct Workspace {
   int64_t cudnn_bytes, bytes;
 
   Workspace(bool backward, const AttentionParams& p, void* memory) {
-    Parts parts(memory);
+    WorkspaceParts parts(memory, kPart);
     const int64_t tokens = p.sequences * p.max_query_length;
     lengths = parts.take<int32_t>(p.sequences);
     elements = parts.take<int64_t>(TokenStrides::kMax * offsets_pitch(p.sequences));
@@ -122,13 +90,13 @@ struct Workspace {
     const int64_t rows = (p.max_query_length + 127) / 128 * 128;
     cudnn_bytes = kWorkspace + (backward ? p.sequences * p.heads * rows * rows * 2 : 0);
     cudnn = parts.take<char>(cudnn_bytes);
-    bytes = parts.used();
+    bytes = parts.bytes();
   }
 };
 
 int64_t workspace_bytes(Stream stream, bool backward, const AttentionParams& p, DType dtype) {
   if (!takes(p, dtype)) return 0;
-  const std::optional<bool> choice = choice_for(kind_of(stream, backward, p, dtype));
+  const std::optional<int64_t> choice = choices().find(kind_of(stream, backward, p, dtype));
   return choice.value_or(autotune_on) ? Workspace(backward, p, nullptr).bytes : 0;
 }
 
@@ -264,94 +232,38 @@ void describe_backward(CudnnGraph& g, const ExternalTensors::Tensors& t) {
   g.matmul(dscores, g.transpose(t.k, t.type), rows_and_sums, &t.dq);
 }
 
-// --- one device ---
+// --- calls ---
 
-class Device {
- public:
-  explicit Device(int) { TERN_CUDNN_CHECK(cudnn().Create(&handle_)); }
-
-  /// Runs the call's plan on the stream, after building it on first use; false when cuDNN has none.
-  bool run(Stream stream, bool backward, const Kind& kind, const AttentionParams& p, DType dtype,
-           const std::vector<ConstView>& views, const Workspace& workspace) {
-    const std::lock_guard lock(mutex_);  // the handle has one stream at a time
-    const ExternalTensors outside(backward, p, dtype, views, workspace);
-    std::vector<int64_t> key = outside.layout();
-    key.insert(key.end(), kind.begin(), kind.end());
-    auto found = plans_.find(key);
-    if (found == plans_.end()) {
-      if (plans_.size() >= kMaxPlans) plans_.clear();
-      CudnnGraph graph;
-      const ExternalTensors::Tensors tensors = outside.name(graph);
-      backward ? describe_backward(graph, tensors) : describe_forward(graph, tensors);
-      found = plans_.emplace(key, graph.plan(handle_, workspace.cudnn_bytes)).first;
-    }
-    if (!found->second) return false;
-    ragged_offsets(stream, p.query_offsets, p.sequences, outside.strides(), workspace.lengths, workspace.elements);
-    TERN_CUDNN_CHECK(cudnn().SetStream(handle_, static_cast<cudaStream_t>(stream.handle)));
-    found->second->run(handle_, outside.pointers(), workspace.cudnn);
-    return true;
-  }
-
- private:
-  std::mutex mutex_;
-  cudnnHandle_t handle_ = nullptr;
-  std::map<std::vector<int64_t>, std::optional<CudnnPlan>> plans_;
-};
-
-/// Created at the first call on the device, which must be current; never destroyed, since the CUDA runtime may end
-/// before static objects do.
-Device& device(int index) {
-  static std::mutex mutex;
-  static auto& devices = *new std::map<int, Device>;
-  const std::lock_guard lock(mutex);
-  return devices.try_emplace(index, index).first->second;
-}
-
-// --- timing ---
-
-struct DestroyEvent {
-  void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
-};
-
-/// Device time of several runs, in seconds.
-template <class Run>
-float time_of(Stream stream, const Run& run) {
-  constexpr int kWarmUp = 2, kRuns = 10;
-  std::unique_ptr<CUevent_st, DestroyEvent> events[2];
-  for (auto& event : events) {
-    cudaEvent_t made = nullptr;
-    TERN_CUDA_CHECK(cudaEventCreateWithFlags(&made, cudaEventDefault));
-    event.reset(made);
-  }
-  const auto queue = static_cast<cudaStream_t>(stream.handle);
-  for (int i = -kWarmUp; i < kRuns; ++i) {
-    if (i == 0) TERN_CUDA_CHECK(cudaEventRecord(events[0].get(), queue));
-    run();
-  }
-  TERN_CUDA_CHECK(cudaEventRecord(events[1].get(), queue));
-  TERN_CUDA_CHECK(cudaEventSynchronize(events[1].get()));
-  float time = 0;
-  TERN_CUDA_CHECK(cudaEventElapsedTime(&time, events[0].get(), events[1].get()));
-  return time;
-}
-
-bool is_capturing(Stream stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  TERN_CUDA_CHECK(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.handle), &status));
-  return status != cudaStreamCaptureStatusNone;
+/// Runs the call's plan on the stream, after building it on first use; false when cuDNN has none.
+bool run_plan(Stream stream, bool backward, const Kind& kind, const AttentionParams& p, DType dtype,
+              const std::vector<ConstView>& views, const Workspace& workspace) {
+  const ExternalTensors outside(backward, p, dtype, views, workspace);
+  std::vector<int64_t> key = {kPlanFamily};
+  key.insert(key.end(), kind.begin(), kind.end());
+  for (const int64_t number : outside.layout()) key.push_back(number);
+  CudnnDevice& device = CudnnDevice::of(stream.index);
+  const auto plan = device.plan(key, [&](cudnnHandle_t handle) {
+    CudnnGraph graph;
+    const ExternalTensors::Tensors tensors = outside.name(graph);
+    backward ? describe_backward(graph, tensors) : describe_forward(graph, tensors);
+    return graph.plan(handle, {.workspace = workspace.cudnn_bytes, .excluded = {}});
+  });
+  if (!plan) return false;
+  ragged_offsets(stream, p.query_offsets, p.sequences, outside.strides(), workspace.lengths, workspace.elements);
+  device.run(stream, *plan, outside.pointers(), workspace.cudnn);
+  return true;
 }
 
 /// Computes the call by the choice for its kind, which is made first if necessary; false: Tern's kernels must compute
 /// it. `run_tern` and `run_cudnn` overwrite the same results, so that each can run many times.
 template <class RunTern, class RunCudnn>
 bool choose(Stream stream, const Kind& kind, const RunTern& run_tern, const RunCudnn& run_cudnn) {
-  const std::optional<bool> choice = choice_for(kind);
+  const std::optional<int64_t> choice = choices().find(kind);
   if (choice) return *choice && run_cudnn();
   if (!autotune_on || is_capturing(stream)) return false;
   const bool possible = run_cudnn();
   const bool faster = possible && time_of(stream, run_cudnn) < time_of(stream, run_tern);
-  const std::lock_guard lock(choices().mutex);
-  choices().uses_cudnn[kind] = faster;
+  choices().set(kind, faster);
   return faster && run_cudnn();
 }
 
@@ -365,9 +277,12 @@ bool forward(Stream stream, const AttentionParams& p, ConstView q, ConstView k, 
   if (!takes(p, q.dtype) || !all_aligned(views)) return false;
   const Kind kind = kind_of(stream, false, p, q.dtype);
   const Workspace workspace(false, p, memory);
-  const auto run_tern = [&] { tern_attention_forward(stream, p, q, k, v, out, log_sum_exp); };
+  const auto run_tern = [&] {
+    tern_attention_forward(stream, p, q, k, v, out, log_sum_exp);
+    return true;
+  };
   const auto run_cudnn = [&] {
-    if (!device(stream.index).run(stream, false, kind, p, q.dtype, views, workspace)) return false;
+    if (!run_plan(stream, false, kind, p, q.dtype, views, workspace)) return false;
     heads_first(stream, p.query_offsets, p.sequences, workspace.by_token, log_sum_exp);
     clear_unused(stream, p.query_offsets, p.sequences, out);
     return true;
@@ -383,10 +298,11 @@ bool backward(Stream stream, const AttentionParams& p, ConstView q, ConstView k,
   const Workspace workspace(true, p, memory);
   const auto run_tern = [&] {
     tern_attention_backward(stream, p, q, k, v, out, dout, log_sum_exp, dq, dk, dv, View(), memory);
+    return true;
   };
   const auto run_cudnn = [&] {
     tokens_first(stream, p.query_offsets, p.sequences, log_sum_exp, workspace.by_token);
-    if (!device(stream.index).run(stream, true, kind, p, q.dtype, views, workspace)) return false;
+    if (!run_plan(stream, true, kind, p, q.dtype, views, workspace)) return false;
     for (const View& view : {dq, dk, dv}) clear_unused(stream, p.query_offsets, p.sequences, view);
     return true;
   };
@@ -406,44 +322,11 @@ void set_attention_autotune(bool on) {
   autotune_on = on;
 }
 
-// One line per choice: the kind of call, and whether cuDNN computes it.
-std::string attention_choices() {
-  std::ostringstream out;
-  const std::lock_guard lock(choices().mutex);
-  if (!choices().uses_cudnn.empty()) out << "attention choices, cuDNN " << cudnn_info().version << "\n";
-  for (const auto& [kind, uses_cudnn] : choices().uses_cudnn) {
-    for (const int64_t number : kind) out << number << ' ';
-    out << uses_cudnn << "\n";
-  }
-  return out.str();
-}
+std::string attention_choices() { return choices().text(); }
 
 void restore_attention_choices(const std::string& text) {
   if (text.empty()) return;
-  const LibraryInfo& library = cudnn_info();
-  TERN_CHECK(library.found, "the recorded choices of attention were made with cuDNN, which is not found (",
-             library.reason, ")");
-  std::istringstream in(text);
-  std::string line;
-  std::getline(in, line);
-  const std::string expected = "attention choices, cuDNN " + library.version;
-  TERN_CHECK(line == expected, "the recorded choices of attention begin with \"", line, "\", expected \"", expected,
-             "\": they serve the version of cuDNN that they were made with; run with --autotune again");
-  std::map<Kind, bool> read;
-  while (std::getline(in, line)) {
-    std::istringstream words(line);
-    Kind kind = {};
-    int uses_cudnn = -1;
-    for (int64_t& number : kind) words >> number;
-    words >> uses_cudnn;
-    TERN_CHECK(words && (words >> std::ws).eof() && (uses_cudnn == 0 || uses_cudnn == 1),
-               "the recorded choices of attention hold the line \"", line, "\", expected ", kind.size(),
-               " numbers and 0 or 1");
-    read[kind] = uses_cudnn == 1;
-  }
-  const std::lock_guard lock(choices().mutex);
-  read.merge(choices().uses_cudnn);
-  choices().uses_cudnn = std::move(read);
+  choices().restore(text);
   set_attention_alternative(&kCudnn);
 }
 

@@ -2,13 +2,16 @@
 // A graph of cuDNN's backend API: tensors, operations and the plan that runs them. Include it only after a check of
 // __has_include(<cudnn.h>).
 
-#include <array>
+#include <functional>
 #include <initializer_list>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <vector>
 
 #include "tern/kernels/cuda/support/cudnn.h"
+#include "tern/kernels/kernel.h"
 
 namespace tern::kernels::cuda {
 
@@ -42,7 +45,8 @@ class CudnnDescriptor {
 /// A plan that has been built for a graph. Only one thread may run it at a time.
 class CudnnPlan {
  public:
-  int64_t workspace_bytes() const { return workspace_bytes_; }
+  /// Its place in cuDNN's list of suggestions.
+  int64_t suggestion() const { return suggestion_; }
   /// `pointers`: in the order of the graph's memory() and scalar() calls; scalars are read from the host immediately.
   void run(cudnnHandle_t handle, const std::vector<void*>& pointers, void* workspace) const;
 
@@ -51,14 +55,20 @@ class CudnnPlan {
   explicit CudnnPlan(CudnnDescriptor plan) : plan_(std::move(plan)) {}
   CudnnDescriptor plan_;
   std::vector<int64_t> ids_;
-  int64_t workspace_bytes_ = 0;
+  int64_t suggestion_ = 0;
 };
 
-/// Builds a graph. All tensors have four dimensions: sequence, head, row, column. Functions that return a tensor add
-/// the operation that computes it.
+/// Which of cuDNN's suggestions become plans. Those that do not give the same bits every time never do.
+struct CudnnLimits {
+  int64_t workspace = 0;                              // in bytes
+  std::vector<cudnnBackendNumericalNote_t> excluded;  // engines with one of these notes
+};
+
+/// Builds a graph. Attention's tensors have four dimensions: sequence, head, row, column; those of convolutions have
+/// image, channel and two or three of space. Functions that return a tensor add the operation that computes it.
 class CudnnGraph {
  public:
-  using Numbers = std::array<int64_t, 4>;
+  using Numbers = std::vector<int64_t>;
   struct Tensor {
     cudnnBackendDescriptor_t descriptor = nullptr;
     cudnnDataType_t type = CUDNN_DATA_FLOAT;
@@ -85,12 +95,21 @@ class CudnnGraph {
   Tensor matmul(const Tensor& a, const Tensor& b, const Lengths& lengths, const Tensor* to = nullptr);
   /// The same memory with rows and columns exchanged; a virtual tensor may change its type.
   Tensor transpose(const Tensor& x, cudnnDataType_t type);
+  /// The window of a convolution: a number for each dimension of space.
+  struct Window {
+    Numbers stride, before, behind, dilation;  // before, behind: zeros around the image
+  };
+  /// What an operation computes: y of x and w, dx (in place of x) of w and y, or dw (in place of w) of x and y.
+  enum class Pass : uint8_t { kForward, kInput, kWeight };
+  /// A convolution with sums in fp32, which writes to the tensor that `pass` computes. w: [out, in / groups, space].
+  void convolution(Pass pass, const Window& window, const Tensor& x, const Tensor& w, const Tensor& y);
+  /// A tensor inside the graph of the shape and strides of `like`.
+  Tensor inside_like(const Tensor& like, cudnnDataType_t type);
   /// Exchanges rows and columns in the description; adds no operation.
   static Numbers exchanged(const Numbers& n) { return {n[0], n[1], n[3], n[2]}; }
 
-  /// The first of cuDNN's suggestions that gives the same bits every time and needs at most this workspace; nullopt
-  /// when there is none.
-  std::optional<CudnnPlan> plan(cudnnHandle_t handle, int64_t max_workspace);
+  /// The first of cuDNN's suggestions within the limits, from place `first` of its list; nullopt when there is none.
+  std::optional<CudnnPlan> plan(cudnnHandle_t handle, const CudnnLimits& limits, int64_t first = 0);
 
  private:
   Tensor add_tensor(cudnnDataType_t type, const Numbers& dims, const Numbers& strides, bool inside, bool by_value,
@@ -103,6 +122,27 @@ class CudnnGraph {
   std::vector<cudnnBackendDescriptor_t> operations_;
   std::vector<int64_t> ids_;  // ids of the tensors in the caller's memory
   int64_t next_id_ = 1;
+};
+
+/// cuDNN on one device: the handle, which has one stream at a time, and the plans that were built with it. Several
+/// threads may use it.
+class CudnnDevice {
+ public:
+  /// Made at the first call on the device, which must be current; never destroyed, since the CUDA runtime may end
+  /// before static objects do.
+  static CudnnDevice& of(int index);
+  explicit CudnnDevice(int) { TERN_CUDNN_CHECK(cudnn().Create(&handle_)); }
+
+  /// The plan of this key, which begins with a number of its family; `build` makes it on first use. Null when there is
+  /// none. Old plans are forgotten when there are too many.
+  using Build = std::function<std::optional<CudnnPlan>(cudnnHandle_t)>;
+  std::shared_ptr<const CudnnPlan> plan(const std::vector<int64_t>& key, const Build& build);
+  void run(Stream stream, const CudnnPlan& plan, const std::vector<void*>& pointers, void* workspace);
+
+ private:
+  std::mutex mutex_;
+  cudnnHandle_t handle_ = nullptr;
+  std::map<std::vector<int64_t>, std::shared_ptr<const CudnnPlan>> plans_;
 };
 
 }  // namespace tern::kernels::cuda

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <cmath>
 #include <limits>
 #include <map>
 #include <memory>
@@ -13,6 +14,7 @@
 #include "tern/kernels/cuda/gemm_settings.h"
 #include "tern/kernels/cuda/support/check.h"
 #include "tern/kernels/cuda/support/cublaslt.h"
+#include "tern/kernels/cuda/support/timing.h"
 
 namespace tern::kernels::cuda {
 namespace {
@@ -128,12 +130,6 @@ struct Plan {
 
 // --- choices that were measured, or restored from text ---
 
-/// Devices of the same kind share choices.
-struct DeviceKind {
-  int major = 0, minor = 0, multiprocessors = 0;
-  auto operator<=>(const DeviceKind&) const = default;
-};
-
 struct Choices {
   std::mutex mutex;
   std::map<std::pair<DeviceKind, Numbers>, cublasLtMatmulAlgo_t> algorithms;
@@ -152,16 +148,6 @@ std::optional<cublasLtMatmulAlgo_t> find_choice(const DeviceKind& kind, const Nu
 
 // --- timing ---
 
-struct DestroyEvent {
-  void operator()(CUevent_st* event) const { cudaEventDestroy(event); }
-};
-using Event = std::unique_ptr<CUevent_st, DestroyEvent>;
-Event make_event() {
-  cudaEvent_t made = nullptr;
-  TERN_CUDA_CHECK(cudaEventCreateWithFlags(&made, cudaEventDefault));
-  return Event(made);
-}
-
 struct FreeMemory {
   void operator()(void* memory) const { cudaFree(memory); }
 };
@@ -170,7 +156,6 @@ struct FreeMemory {
 std::optional<cublasLtMatmulAlgo_t> fastest(const Plan& plan, cublasLtHandle_t handle, Stream stream, const Matmul& p,
                                             MatmulOperands operands,
                                             const std::vector<cublasLtMatmulAlgo_t>& candidates, void* workspace) {
-  constexpr int kWarmUp = 2, kRuns = 10;
   std::unique_ptr<void, FreeMemory> scratch;
   if (operands.beta != 0) {  // D's content must be preserved
     void* memory = nullptr;
@@ -182,25 +167,16 @@ std::optional<cublasLtMatmulAlgo_t> fastest(const Plan& plan, cublasLtHandle_t h
     scratch.reset(memory);
     operands.d = memory;
   }
-  const Event begin = make_event(), end = make_event();
-  const auto cuda_stream = static_cast<cudaStream_t>(stream.handle);
   size_t best = 0;
-  float best_time = 0;
+  float best_time = INFINITY;
   for (size_t i = 0; i < candidates.size(); ++i) {
-    bool runs = true;
-    for (int run = -kWarmUp; run < kRuns && runs; ++run) {
-      if (run == 0) TERN_CUDA_CHECK(cudaEventRecord(begin.get(), cuda_stream));
-      runs = plan.run(handle, stream, operands, candidates[i], p.input == DType::kFloat64, workspace) ==
+    const float time = time_of(stream, [&] {
+      return plan.run(handle, stream, operands, candidates[i], p.input == DType::kFloat64, workspace) ==
              CUBLAS_STATUS_SUCCESS;
-    }
-    if (!runs) continue;
-    TERN_CUDA_CHECK(cudaEventRecord(end.get(), cuda_stream));
-    TERN_CUDA_CHECK(cudaEventSynchronize(end.get()));
-    float time = 0;
-    TERN_CUDA_CHECK(cudaEventElapsedTime(&time, begin.get(), end.get()));
-    if (best_time == 0 || time < best_time) {
+    });
+    if (time < best_time) {
       best = i;
-      best_time = std::max(time, 1e-9f);
+      best_time = time;
     }
   }
   return candidates[best];
@@ -214,12 +190,6 @@ std::optional<cublasLtMatmulAlgo_t> fastest(const Plan& plan, cublasLtHandle_t h
   fail(what);
 }
 
-bool is_capturing(Stream stream) {
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  TERN_CUDA_CHECK(cudaStreamIsCapturing(static_cast<cudaStream_t>(stream.handle), &status));
-  return status != cudaStreamCaptureStatusNone;
-}
-
 // --- one device ---
 
 class Device {
@@ -229,9 +199,7 @@ class Device {
     TERN_CHECK(status == CUBLAS_STATUS_SUCCESS, "cublasLtCreate: ", cublaslt().GetStatusName(status),
                " on CUDA device ", index,
                status == CUBLAS_STATUS_NOT_INITIALIZED ? ": is there a GPU, and a driver new enough?" : "");
-    TERN_CUDA_CHECK(cudaDeviceGetAttribute(&kind_.major, cudaDevAttrComputeCapabilityMajor, index));
-    TERN_CUDA_CHECK(cudaDeviceGetAttribute(&kind_.minor, cudaDevAttrComputeCapabilityMinor, index));
-    TERN_CUDA_CHECK(cudaDeviceGetAttribute(&kind_.multiprocessors, cudaDevAttrMultiProcessorCount, index));
+    kind_ = device_kind(index);
   }
 
   bool run(Stream stream, const Matmul& p, const MatmulOperands& operands, void* workspace) {

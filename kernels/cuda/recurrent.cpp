@@ -6,26 +6,12 @@
 
 #include "tern/kernels/cuda/recurrent_steps.h"
 #include "tern/kernels/gemm.h"
+#include "tern/kernels/workspace_parts.h"
 
 namespace tern::kernels::cuda {
 namespace {
 
-/// Memory is given out from the front, in multiples of 256 bytes; without memory it is only counted.
-class Carver {
- public:
-  explicit Carver(void* memory) : memory_(static_cast<char*>(memory)) {}
-  template <class F>
-  F* take(int64_t count) {
-    char* const at = memory_ ? memory_ + bytes_ : nullptr;
-    bytes_ += (count * static_cast<int64_t>(sizeof(F)) + 255) / 256 * 256;
-    return reinterpret_cast<F*>(at);
-  }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  char* memory_;
-  int64_t bytes_ = 0;
-};
+constexpr int64_t kPart = 256;  // alignment of the parts of a workspace
 
 /// What both passes have.
 template <class T>
@@ -35,7 +21,7 @@ class Pass {
   Pass(Stream stream, const RecurrentLayer& layer, void* memory)
       : stream_(stream),
         layer_(layer),
-        memory_(memory),
+        memory_(memory, kPart),
         batch_(layer.batch()),
         hidden_(layer.hidden()),
         state_(layer.state()),
@@ -61,7 +47,7 @@ class Pass {
 
   Stream stream_;
   const RecurrentLayer& layer_;
-  Carver memory_;
+  WorkspaceParts memory_;
   int64_t batch_, hidden_, state_, width_;
 
  public:

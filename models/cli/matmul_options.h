@@ -1,5 +1,6 @@
 #pragma once
-// --tf32 and --autotune: how matrix products and attention are computed on CUDA. On the CPU they change nothing.
+// --tf32 and --autotune: how matrix products, convolutions and attention are computed on CUDA. On the CPU they change
+// nothing.
 
 #include <string>
 

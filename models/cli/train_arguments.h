@@ -263,8 +263,9 @@ struct TrainArguments : ModelOptions {
              Bounds{1, 10000}, Compared::kNowhere);
   bool autotune =
       option(&Self::autotune, false, "--autotune",
-             "on CUDA: time the candidates for each kind of matrix product, and cuDNN's attention against Tern's, once "
-             "and keep the choice in the run folder (autotune.txt), where --init, eval and predict find it; default: a "
+             "on CUDA: time the candidates for each kind of matrix product and convolution, and cuDNN's attention "
+             "against Tern's, once and keep the choice in the run folder (autotune.txt), where --init, eval and "
+             "predict find it; default: a "
              "fixed rule");
 };
 

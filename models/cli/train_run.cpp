@@ -110,7 +110,8 @@ class TrainRun {
  private:
   int run_in_world(const TrainArguments& options, const Log& log) {
     const std::string from = open_folder(log);
-    if (!given_.init.empty()) restore_autotune(given_.init, device_, log);
+    if (const std::string& tuned = from.empty() ? given_.init : from; !tuned.empty())
+      restore_autotune(tuned, device_, log);
     workload_->prepare(options, {device_, precision_, from, log, group().rank(), group().size()});
     if (world_->store())
       world_->store()->compare(
@@ -300,7 +301,10 @@ class TrainRun {
     options.checkpoints = &*checkpoints;
     std::tie(options.checkpoint_steps, options.checkpoint_seconds) =
         parse_checkpoint_every(given_.checkpoint_every).value_or(std::pair<int64_t, double>());
-    options.save_model = [&](const std::string& dir) { workload_->save(dir); };
+    options.save_model = [&](const std::string& dir) {
+      workload_->save(dir);
+      save_autotune(dir, device_);
+    };
     std::optional<models::TrainCheckpoint> checkpoint;
     if (!from.empty()) {
       checkpoint = models::load_checkpoint(from);

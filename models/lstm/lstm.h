@@ -31,6 +31,7 @@ class LstmClassifier final : public SequenceClassifier {
 
   /// Tokens with a mask of 0 are left out. On a GPU the host waits for the offsets.
   Tensor forward(const EncoderInput& input) const override;
+  bool reads_lengths() const override { return true; }
 
   std::string hidden_layers() const override { return "lstm."; }
   /// Throws Error unless layers is 0: a layer is one op over all steps, which keeps little besides its gates.

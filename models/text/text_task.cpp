@@ -35,9 +35,11 @@ data::BatchSource<data::TokenBatch> on_device(data::BatchStream<data::TokenBatch
 
 TextObjective text_objective(const SequenceClassifier& model) {
   const auto forward = [&model](const data::TokenBatch& batch) { return model.forward(encoder_input(batch)); };
-  if (model.label_kind() == data::LabelKind::kSeveral) return several_labels<data::TokenBatch>(forward);
-  if (model.label_kind() == data::LabelKind::kNumber) return numbers<data::TokenBatch>(forward);
-  return single_label<data::TokenBatch>(forward);
+  TextObjective objective = model.label_kind() == data::LabelKind::kSeveral  ? several_labels<data::TokenBatch>(forward)
+                            : model.label_kind() == data::LabelKind::kNumber ? numbers<data::TokenBatch>(forward)
+                                                                             : single_label<data::TokenBatch>(forward);
+  objective.fixed_shapes = !model.reads_lengths();
+  return objective;
 }
 
 TextTransform text_targets(const Tensor& targets) {

@@ -34,6 +34,8 @@ struct Objective {
   std::function<int64_t(std::span<const int32_t> rows)> examples = {};
   /// Of a metric that is no mean: it is this function of all Score::outcomes, and Score::metric is not read.
   double (*metric_of)(const Outcomes& outcomes) = nullptr;
+  /// False: forward reads lengths on the host, so that batches are not filled up to one shape and steps not captured.
+  bool fixed_shapes = true;
 };
 
 /// Cross entropy, the number of right answers, and the labels that were predicted. logits: float32 [n, labels]; labels:

@@ -36,7 +36,7 @@ class PlannedTask : public TrainingTask {
     const Batch& own = batch.as<Batch>();
     return objective_.loss(objective_.forward(own), own);
   }
-  bool fixed_shapes() const override { return model_.device().is_cuda(); }
+  bool fixed_shapes() const override { return model_.device().is_cuda() && objective_.fixed_shapes; }
   int64_t items(int64_t epoch, int64_t batch) const override { return examples(epoch, batch); }
   int64_t examples(int64_t epoch, int64_t batch) const override {
     const std::span<const int32_t> rows = plan().epoch(epoch).batch(batch);

@@ -232,10 +232,16 @@ class Loop {
            (options_.checkpoint_seconds > 0 && seconds_since(last_checkpoint_) >= options_.checkpoint_seconds);
   }
 
+  /// Each rank's running statistics are of its own batches; rank 0's are validated and saved. On all ranks.
+  void take_statistics_of_rank_0() {
+    if (ranks() > 1) options_.parallel->broadcast_buffers();
+  }
+
   void checkpoint() {
     if (!options_.checkpoints) return;
     finish_all();
     NoGrad off;
+    take_statistics_of_rank_0();
     const StateView optimizer = step_.state();
     if (rank() != 0) {
       last_checkpoint_ = Clock::now();
@@ -269,6 +275,7 @@ class Loop {
 
   /// Returns whether these weights are the best so far.
   bool validate_weights() {
+    take_statistics_of_rank_0();
     std::optional<optim::EMA::InPlace> averaged;
     if (step_.ema()) averaged.emplace(*step_.ema());
     const int64_t epoch = position_.epoch;

@@ -163,7 +163,7 @@ RecurrentOutput RecurrentLayers::forward(const Tensor& x, const RecurrentState& 
                given.shape());
     if (given.dim() == 2) {
       const auto batched = [](const Tensor& state) { return state.defined() ? state.unsqueeze(1) : state; };
-      const auto layout = RecurrentLayout::packed({given.size(0)}, given.device());
+      const auto layout = RecurrentLayout::padded(1, given.size(0), true, given.device());
       found = run(given, layout, {batched(initial.hidden), batched(initial.cell)});
       found.state.hidden = found.state.hidden.select(1, 0);
       if (found.state.cell.defined()) found.state.cell = found.state.cell.select(1, 0);

@@ -4,7 +4,9 @@
 #include "tern/core/autograd/captured_step.h"
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/memory/allocator.h"
+#include "tern/core/ops/recurrent.h"
 #include "tern/core/ops/transfer.h"
+#include "tern/nn/layers/recurrent.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/cuda/small_net.h"
 
@@ -126,6 +128,31 @@ TEST_F(Captured, SortsAndScansAreReplayed) {
   }
 }
 
+TEST_F(Captured, RecurrentLayersOfEqualLengths) {
+  for (const bool batch_first : {true, false}) {
+    nn::LSTMOptions options;
+    options.layers = 2;
+    options.batch_first = batch_first;
+    options.bidirectional = true;
+    nn::LSTM lstm(nn::Scope({.device = kCuda, .generator = Generator(fresh_seed())}), 5, 6, options);
+    nn::GRUCell cell(nn::Scope({.device = kCuda, .generator = Generator(fresh_seed())}), 12, 4);
+    const auto results = [&](const Tensors& in) {
+      const Tensor x = in[0].detach().clone().set_requires_grad(true);
+      const Tensor y = lstm.forward(x).output, last = cell.forward(y.select(batch_first ? 1 : 0, -1));
+      sum(square(last)).backward();
+      return Tensors{y, last, x.grad()};
+    };
+    CapturedStep step(results, {.warmup = 1});
+    for (int i = 0; i < 3; ++i) {
+      const Tensor x = normal({3, 4, 5}, float32).to(kCuda);
+      const Tensors captured = step({x}), expected = results({x});
+      EXPECT_EQ(step.captured(), i > 0);
+      for (size_t k = 0; k < expected.size(); ++k)
+        EXPECT_EQ(captured[k].to_vector<double>(), expected[k].to_vector<double>()) << "step " << i << ", result " << k;
+    }
+  }
+}
+
 TEST_F(Captured, MemoryStaysTheSame) {
   CapturedStep step([](const Tensors& in) { return Tensors{sum(exp(mul(in[0], 2.0)))}; }, {.warmup = 1});
   const Tensor x = full({100000}, 1, {.device = kCuda});
@@ -155,6 +182,12 @@ TEST_F(Captured, WhatCannotBeCapturedIsNamed) {
     return add(a, a);
   });
   expect_refused("reading values", [](const Tensor& a) { return all_finite(a) ? a : neg(a); });
+  expect_refused("a recurrent layer of packed sequences is not possible", [](const Tensor& a) {
+    return RecurrentLayout::packed({1, 2}, a.device()).order();
+  });
+  expect_refused("a recurrent layer of packed sequences is not possible", [](const Tensor& a) {
+    return RecurrentLayout::packed(SequenceLayout{sub(cumsum(a, 0), 1.0).to(int32), 1, {}, {}}).order();
+  });
   expect_refused("nonzero is not possible", [](const Tensor& a) { return nonzero(a); });
   expect_refused("masked_select is not possible", [](const Tensor& a) { return masked_select(a, gt(a, a)); });
   // The device still works after each of these.

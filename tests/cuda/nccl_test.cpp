@@ -6,6 +6,8 @@
 #include <thread>
 
 #include "tern/core/autograd/captured_step.h"
+#include "tern/dist/batch_norm.h"
+#include "tern/nn/nn.h"
 #include "tern/tests/cuda/ranks.h"
 #include "tern/tests/support/sanitizer.h"
 
@@ -177,6 +179,46 @@ void killed(World& world) {
   group.barrier();
 }
 
+/// Two norms, the second with the sum before it, over parts of different size: results, gradients and statistics are
+/// those of the whole batch.
+void batch_norms(World& world) {
+  Communicator& group = *world.group();
+  const Device device = group.device();
+  const int n = group.size(), rank = group.rank();
+  Generator random(shared_seed());
+  const nn::Scope scope({.device = device});
+  nn::BatchNorm2d first(scope, 6), second(scope, 6);
+  nn::BatchNorm2d whole_first(scope, 6), whole_second(scope, 6);
+  for (nn::BatchNorm2d* norm : {&first, &second})
+    require(synchronize_batch_norms(*norm, world.group()) == 1, "number of norms");
+  const auto run = [](nn::BatchNorm2d& a, nn::BatchNorm2d& b, const Tensor& x) {
+    const Tensor y = a.forward(x, ImageActivation::kRelu);
+    return b.forward(sin(y), ImageActivation::kNone, y);
+  };
+  const auto near = [&](const Tensor& got, const Tensor& want, const std::string& what) {
+    require(got.shape() == want.shape() &&
+                max(abs(sub(got, want))).item<double>() < 2e-5 * (1 + max(abs(want)).item<double>()),
+            what);
+  };
+  for (int step = 0; step < 2; ++step) {
+    std::vector<Tensor> parts;  // rank r has r + 1 images, but rank 1 none where there are more than two
+    for (int r = 0; r < n; ++r) parts.push_back(randn({n > 2 && r == 1 ? 0 : r + 1, 6, 4, 3}, random).to(device));
+    const Tensor own = parts[static_cast<size_t>(rank)].clone().set_requires_grad(true);
+    const Tensor all = cat(parts, 0).set_requires_grad(true);
+    const Tensor y = run(first, second, own), expected = run(whole_first, whole_second, all);
+    sum(sin(mul(y, 2.0))).backward();
+    sum(sin(mul(expected, 2.0))).backward();
+    int64_t begin = 0;
+    for (int r = 0; r < rank; ++r) begin += parts[static_cast<size_t>(r)].size(0);
+    if (own.numel() > 0) {
+      near(y, expected.narrow(0, begin, own.size(0)), "result");
+      near(own.grad(), all.grad().narrow(0, begin, own.size(0)), "gradient");
+    }
+  }
+  const StateView state = first.state_dict(), want = whole_first.state_dict();
+  for (size_t i = 0; i < want.size(); ++i) near(state[i].tensor.to(float32), want[i].tensor.to(float32), want[i].name);
+}
+
 void differs(World& world) {
   Communicator& group = *world.group();
   Tensor x = ones({10}, {.device = group.device()}), y = ones({5}, {.device = group.device()});
@@ -188,6 +230,7 @@ const Scenarios kScenarios = {
     {"asynchronous", [](World& world) { in_all_orders([&] { asynchronous(world); }); }},
     {"captured", [](World& world) { in_all_orders([&] { captured(world); }); }},
     {"unordered", unordered},
+    {"batch_norms", [](World& world) { in_all_orders([&] { batch_norms(world); }); }},
     {"late", late},
     {"killed", killed},
     {"differs", differs},
@@ -198,6 +241,7 @@ using Nccl = RanksTest;
 TEST_F(Nccl, Collectives) { expect_done("collectives"); }
 TEST_F(Nccl, Asynchronous) { expect_done("asynchronous"); }
 TEST_F(Nccl, InACapturedStep) { expect_done("captured"); }
+TEST_F(Nccl, SynchronizedBatchNorms) { expect_done("batch_norms"); }
 TEST_F(Nccl, AMissingWaitIsSeen) { expect_done("unordered", 2); }
 
 TEST_F(Nccl, UsesAFolderUnderTorchrunAndInCheckMode) {

@@ -68,6 +68,33 @@ TEST_F(CudaProgram, KilledRunsGoOnWithTheSameBits) {
   EXPECT_EQ(losses[0], losses[1]);
 }
 
+TEST_F(CudaProgram, ResumedRunsTakeTheChoicesOfAutotune) {
+  const Words arguments = training(
+      "cut", "curve", "--batch-size 2 --max-steps 14 --dtype fp32 --autotune --resume auto --checkpoint-every 3");
+  const Setting patient{.seconds = 300};
+  {
+    Process process(arguments, folder_, patient);
+    for (int i = 0; i < 3000 && !exists("cut/checkpoints/step-00000006"); ++i) usleep(20'000);
+    process.send(SIGKILL);
+    EXPECT_EQ(process.finish().status, 1000 + SIGKILL);
+  }
+  ASSERT_FALSE(exists("cut/autotune.txt"));
+  std::istringstream choices(read("cut/checkpoints/step-00000006/autotune.txt"));
+  succeeds(arguments, patient);
+  const std::string kept = read("cut/autotune.txt");
+  int lines = 0;
+  for (std::string line; std::getline(choices, line); ++lines) EXPECT_TRUE(has(kept, line + "\n")) << line;
+  EXPECT_GT(lines, 1);
+}
+
+/// Sequences of other lengths in each batch, which its layers read on the host.
+TEST_F(CudaProgram, RecurrentModelTrains) {
+  const Setting patient{.input = "a line\n", .seconds = 300};
+  succeeds("train lstm --data curve/data.csv --device cuda --batch-size 4 --max-steps 3 --dtype bf16 --out recurrent",
+           patient);
+  EXPECT_TRUE(has(succeeds("predict recurrent --device cuda", patient).out, "\n"));
+}
+
 TEST_F(CudaProgram, ProfileWithDeviceTimes) {
   train("run", "curve", "--profile");
   expect_contains(read("run/profile.txt"), {"linear", "attention", "device"});

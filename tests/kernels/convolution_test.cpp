@@ -8,6 +8,10 @@ namespace {
 class Convolution : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, Convolution, testing::ValuesIn(library_targets()), name_of_target);
 
+/// Needs no library, so that the emulator runs it too.
+class Depthwise : public OnTarget {};
+INSTANTIATE_TEST_SUITE_P(, Depthwise, testing::ValuesIn(all_targets()), name_of_target);
+
 class ConvolutionColumns : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, ConvolutionColumns, testing::ValuesIn(all_targets()), name_of_target);
 
@@ -15,14 +19,17 @@ constexpr DType kTypes[] = {float32, float64, float16, bfloat16};
 
 int64_t products_of(const ConvolutionShape& s) { return s.batch * s.out_pixels() * s.out_channels * s.depth_of_sums(); }
 
-/// body(shape, dtype, order of the arrays): all cases in fp32, some in the other types.
+/// body(shape, dtype, order of the arrays): all cases in fp32, some in the other types; on the emulated device only
+/// some of the larger ones.
 template <class Body>
-void for_each_case(std::mt19937_64& random, const Body& body) {
-  for (const ConvolutionShape& shape : convolution_cases()) {
+void for_each_case(std::mt19937_64& random, const std::vector<ConvolutionShape>& shapes, const Body& body) {
+  for (const ConvolutionShape& shape : shapes) {
     if (!target().is_cpu() && shape.out_pixels() > 1000) continue;  // cut in pieces on the CPU alone
     for (const DType dtype : kTypes) {
       if (dtype != float32 && random() % 3 != 0) continue;
-      if (!target().is_cpu() && (products_of(shape) / 20 > target().max_elements() || random() % 3 != 0)) continue;
+      const int64_t products = products_of(shape);
+      if (!target().is_cpu() && (products / 20 > target().max_elements() || (products > 100'000 && random() % 3 != 0)))
+        continue;
       SCOPED_TRACE(testing::Message() << name_of(dtype) << ", " << describe(shape));
       body(shape, dtype, random() % 2 ? Order::kContiguous : Order::kMisaligned);
     }
@@ -60,8 +67,8 @@ void run_forward(Call& on, const ConvolutionShape& s, const Array& x, const Arra
   convolution_forward(stream, s, on(x), bytes > 0 ? ConstView() : on(weight), end, on(y), workspace);
 }
 
-TEST_P(Convolution, Forward) {
-  for_each_case(random, [&](const ConvolutionShape& s, DType dtype, Order order) {
+void check_forward(std::mt19937_64& random, const std::vector<ConvolutionShape>& shapes) {
+  for_each_case(random, shapes, [&](const ConvolutionShape& s, DType dtype, Order order) {
     const Array x = random_array(random, dtype, input_shape(s), -1, 1, order);
     const Array weight = random_array(random, dtype, weight_shape(s), -1, 1, order);
     const DType bias_type = random() % 2 && is_low_precision(dtype) ? float32 : dtype;
@@ -98,10 +105,11 @@ TEST_P(Convolution, Forward) {
     rounded.expect_near(y, dtype);
   });
 }
+TEST_P(Convolution, Forward) { check_forward(random, convolution_cases()); }
+TEST_P(Depthwise, Forward) { check_forward(random, depthwise_cases()); }
 
 /// NaN goes through every activation, and infinity through those that keep it.
 TEST_P(Convolution, NaNIsNotHidden) {
-  if (!target().is_cpu()) return;
   const ConvolutionShape s = convolution_shape(1, 16, 32, 1, {{5, 3, 1, 1}, {6, 3, 1, 1}});
   for (const DType dtype : kTypes)
     for (int i = 0; i < 6; ++i)
@@ -118,8 +126,8 @@ TEST_P(Convolution, NaNIsNotHidden) {
       }
 }
 
-TEST_P(Convolution, GradientOfTheInput) {
-  for_each_case(random, [&](const ConvolutionShape& s, DType dtype, Order order) {
+void check_gradient_of_the_input(std::mt19937_64& random, const std::vector<ConvolutionShape>& shapes) {
+  for_each_case(random, shapes, [&](const ConvolutionShape& s, DType dtype, Order order) {
     const Array dy = random_array(random, dtype, output_shape(s), -1, 1, order);
     const Array weight = random_array(random, dtype, weight_shape(s), -1, 1, order);
     Array dx(dtype, input_shape(s), order);
@@ -134,9 +142,11 @@ TEST_P(Convolution, GradientOfTheInput) {
     sums.expect_near(dx, dtype);
   });
 }
+TEST_P(Convolution, GradientOfTheInput) { check_gradient_of_the_input(random, convolution_cases()); }
+TEST_P(Depthwise, GradientOfTheInput) { check_gradient_of_the_input(random, depthwise_cases()); }
 
-TEST_P(Convolution, GradientOfTheWeight) {
-  for_each_case(random, [&](const ConvolutionShape& s, DType dtype, Order order) {
+void check_gradient_of_the_weight(std::mt19937_64& random, const std::vector<ConvolutionShape>& shapes) {
+  for_each_case(random, shapes, [&](const ConvolutionShape& s, DType dtype, Order order) {
     const Array x = random_array(random, dtype, input_shape(s), -1, 1, order);
     const Array dy = random_array(random, dtype, output_shape(s), -1, 1, order);
     Array dweight(is_low_precision(dtype) && random() % 2 ? float32 : dtype, weight_shape(s), order);
@@ -149,11 +159,13 @@ TEST_P(Convolution, GradientOfTheWeight) {
     sums.expect_near(dweight, dtype);
   });
 }
+TEST_P(Convolution, GradientOfTheWeight) { check_gradient_of_the_weight(random, convolution_cases()); }
+TEST_P(Depthwise, GradientOfTheWeight) { check_gradient_of_the_weight(random, depthwise_cases()); }
 
 /// The copies themselves: each element of the columns is one of the image or 0, and back each is counted as often as
 /// an output reads it.
 TEST_P(ConvolutionColumns, AreCopied) {
-  for_each_case(random, [&](const ConvolutionShape& s, DType dtype, Order order) {
+  for_each_case(random, convolution_cases(), [&](const ConvolutionShape& s, DType dtype, Order order) {
     const Array x = random_array(random, dtype, input_shape(s), 1, 2, order);
     Array columns(dtype, {s.batch, s.out_pixels(), s.groups, s.kernel_size(), s.group_in()}, order);
     Array back(dtype, input_shape(s), order);

@@ -11,7 +11,7 @@ namespace tern::kernels::cuda {
 SharedLibrary& cudnn_library() {
   static SharedLibrary& instance =
       *new SharedLibrary({"cuDNN",
-                          "fused attention chosen by --autotune",
+                          "convolutions, and attention where --autotune chooses it",
                           {"libcudnn.so.9"},
                           "package libcudnn9-cuda-13, or nvidia-cudnn-cu13 from pip",
                           "TERN_CUDNN",

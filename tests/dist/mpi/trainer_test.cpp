@@ -21,10 +21,25 @@ struct Rows {
   std::vector<Tensor*> tensors() { return {&x, &y}; }
 };
 
+/// The norm has running statistics and no parameters.
+class RowsNet final : public nn::Module {
+ public:
+  RowsNet(const nn::Scope& s, bool normed)
+      : Module(s), normed_(normed), linear_(sub("linear"), 4, 2), norm_(sub("norm"), 1, {.affine = false}) {}
+  Tensor forward(const Tensor& x) const {
+    return linear_.forward(normed_ ? norm_.forward(x.reshape({-1, 1})).reshape(x.shape()) : x);
+  }
+
+ private:
+  bool normed_;
+  nn::Linear linear_;
+  nn::BatchNorm1d norm_;
+};
+
 /// Batch k of an epoch has k % 3 + 1 rows; its loss is their mean.
 class RowsTask final : public TrainingTask {
  public:
-  RowsTask() : net_(nn::Scope({.generator = Generator(dist::shared_seed())}), 4, 2) {}
+  explicit RowsTask(bool normed = false) : net_(nn::Scope({.generator = Generator(dist::shared_seed())}), normed) {}
   nn::Module& module() override { return net_; }
   int64_t epochs() const override { return kEpochs; }
   int64_t steps(int64_t) const override { return kBatches; }
@@ -51,15 +66,17 @@ class RowsTask final : public TrainingTask {
   int64_t examples(int64_t, int64_t batch) const override { return batch % 3 + 1; }
   bool can_validate() const override { return own_rows > 0; }
   Evaluation validate() override {
+    if (validated) validated();
     return {.loss = 1.0 + rank(), .metric = metric ? metric(epoch_) : 0.5, .examples = own_rows};
   }
 
   std::function<Tensor(int64_t number, const Tensor& loss)> change = {};
   std::function<double(int64_t epoch)> metric = {};
+  std::function<void()> validated = {};
   int64_t own_rows = 0;
 
  private:
-  nn::Linear net_;
+  RowsNet net_;
   data::BatchStripe stripe_;
   int64_t epoch_ = 0, next_ = 0, batch_ = 0, losses_ = 0;
 };
@@ -120,6 +137,32 @@ TEST(Trainer, ValidationIsOfAllRows) {
 }
 
 /// The patience is with the metric of all ranks' rows: rank 0's rises once, the others' never.
+/// Between validations running statistics are each rank's own.
+TEST(Trainer, StatisticsOfRank0AreValidatedAndSaved) {
+  RowsTask task(true);
+  task.own_rows = 1;
+  std::vector<double> means;
+  task.validated = [&] {
+    expect_equal_on_all_ranks(task.module().state_dict());
+    means.push_back(task.module().buffers()[0].tensor.to_vector<double>()[0]);
+  };
+  task.change = [&](int64_t number, const Tensor& loss) {
+    if (number == 3 && size() > 1) {  // of the first epoch
+      const Tensor mine = task.module().buffers()[0].tensor.to(float64);
+      Tensor sum = mine.clone();
+      world->group()->all_reduce(sum);
+      EXPECT_NE(sum.to_vector<double>(), (mine * static_cast<double>(size())).to_vector<double>());
+    }
+    return loss;
+  };
+  dist::DataParallel parallel(task.module(), world->group());
+  TrainOptions options = options_for(&parallel);
+  Recorder recorder;
+  train(task, options, recorder);
+  ASSERT_EQ(means.size(), static_cast<size_t>(kEpochs));
+  EXPECT_NE(means[0], means[1]);
+}
+
 TEST(Trainer, ThePatienceIsEverybodys) {
   RowsTask task;
   task.own_rows = 1;

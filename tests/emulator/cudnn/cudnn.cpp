@@ -23,7 +23,8 @@ struct Registry {
   std::string message;
   int64_t workspace = 4096;
   bool first_is_nondeterministic = true;
-  int last_engine = -1;
+  CudnnRefuses refuses = CudnnRefuses::kNothing;
+  int last_engine = -1, last_operations = 0;
 };
 Registry& registry() {
   static Registry instance;
@@ -58,8 +59,8 @@ const std::map<cudnnBackendDescriptorType_t, std::vector<Rule>>& rules() {
       {CUDNN_BACKEND_TENSOR_DESCRIPTOR,
        {{CUDNN_ATTR_TENSOR_UNIQUE_ID, CUDNN_TYPE_INT64, 1, 1, true},
         {CUDNN_ATTR_TENSOR_DATA_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 1, true},
-        {CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, 4, true},
-        {CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, 4, true},
+        {CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_TYPE_INT64, 4, 5, true},
+        {CUDNN_ATTR_TENSOR_STRIDES, CUDNN_TYPE_INT64, 4, 5, true},
         {CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT, CUDNN_TYPE_INT64, 1, 1, true},
         {CUDNN_ATTR_TENSOR_IS_VIRTUAL, CUDNN_TYPE_BOOLEAN, 1, 1, false},
         {CUDNN_ATTR_TENSOR_IS_BY_VALUE, CUDNN_TYPE_BOOLEAN, 1, 1, false},
@@ -67,6 +68,7 @@ const std::map<cudnnBackendDescriptorType_t, std::vector<Rule>>& rules() {
       {CUDNN_BACKEND_POINTWISE_DESCRIPTOR,
        {{CUDNN_ATTR_POINTWISE_MODE, CUDNN_TYPE_POINTWISE_MODE, 1, 1, true},
         {CUDNN_ATTR_POINTWISE_MATH_PREC, CUDNN_TYPE_DATA_TYPE, 1, 1, true},
+        {CUDNN_ATTR_POINTWISE_NAN_PROPAGATION, CUDNN_TYPE_NAN_PROPOGATION, 1, 1, false},
         {CUDNN_ATTR_POINTWISE_AXIS, CUDNN_TYPE_INT64, 1, 1, false}}},
       {CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR,
        {{CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR, kLink, 1, 1, true},
@@ -93,6 +95,35 @@ const std::map<cudnnBackendDescriptorType_t, std::vector<Rule>>& rules() {
       {CUDNN_BACKEND_OPERATION_RESHAPE_DESCRIPTOR,
        {{CUDNN_ATTR_OPERATION_RESHAPE_XDESC, kLink, 1, 1, true},
         {CUDNN_ATTR_OPERATION_RESHAPE_YDESC, kLink, 1, 1, true}}},
+      {CUDNN_BACKEND_CONVOLUTION_DESCRIPTOR,
+       {{CUDNN_ATTR_CONVOLUTION_COMP_TYPE, CUDNN_TYPE_DATA_TYPE, 1, 1, true},
+        {CUDNN_ATTR_CONVOLUTION_CONV_MODE, CUDNN_TYPE_CONVOLUTION_MODE, 1, 1, true},
+        {CUDNN_ATTR_CONVOLUTION_SPATIAL_DIMS, CUDNN_TYPE_INT64, 1, 1, true},
+        {CUDNN_ATTR_CONVOLUTION_FILTER_STRIDES, CUDNN_TYPE_INT64, 2, 3, true},
+        {CUDNN_ATTR_CONVOLUTION_PRE_PADDINGS, CUDNN_TYPE_INT64, 2, 3, true},
+        {CUDNN_ATTR_CONVOLUTION_POST_PADDINGS, CUDNN_TYPE_INT64, 2, 3, true},
+        {CUDNN_ATTR_CONVOLUTION_DILATIONS, CUDNN_TYPE_INT64, 2, 3, true}}},
+      {CUDNN_BACKEND_OPERATION_CONVOLUTION_FORWARD_DESCRIPTOR,
+       {{CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_ALPHA, CUDNN_TYPE_FLOAT, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_BETA, CUDNN_TYPE_FLOAT, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_CONV_DESC, kLink, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_X, kLink, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_W, kLink, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_FORWARD_Y, kLink, 1, 1, true}}},
+      {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_DATA_DESCRIPTOR,
+       {{CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_ALPHA, CUDNN_TYPE_FLOAT, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_BETA, CUDNN_TYPE_FLOAT, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_CONV_DESC, kLink, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DX, kLink, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_W, kLink, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_DATA_DY, kLink, 1, 1, true}}},
+      {CUDNN_BACKEND_OPERATION_CONVOLUTION_BACKWARD_FILTER_DESCRIPTOR,
+       {{CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_ALPHA, CUDNN_TYPE_FLOAT, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_BETA, CUDNN_TYPE_FLOAT, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_CONV_DESC, kLink, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_X, kLink, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DW, kLink, 1, 1, true},
+        {CUDNN_ATTR_OPERATION_CONVOLUTION_BWD_FILTER_DY, kLink, 1, 1, true}}},
       {CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR,
        {{CUDNN_ATTR_OPERATIONGRAPH_HANDLE, CUDNN_TYPE_HANDLE, 1, 1, true},
         {CUDNN_ATTR_OPERATIONGRAPH_OPS, kLink, 1, 100, true}}},
@@ -123,6 +154,19 @@ const Descriptor* graph_of(const Descriptor* d) {
   if (d->type == CUDNN_BACKEND_ENGINECFG_DESCRIPTOR) d = d->link(CUDNN_ATTR_ENGINECFG_ENGINE);
   if (d->type == CUDNN_BACKEND_ENGINE_DESCRIPTOR) d = d->link(CUDNN_ATTR_ENGINE_OPERATION_GRAPH);
   return d->type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR ? d->link(CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH) : d;
+}
+
+/// What the library says of an engine.
+std::vector<cudnnBackendNumericalNote_t> notes_of(const Descriptor& engine) {
+  const int bits = convolution_bits(*graph_of(&engine));
+  std::vector<cudnnBackendNumericalNote_t> notes;
+  if (bits == 0 || bits == 16) notes.push_back(CUDNN_NUMERICAL_NOTE_TENSOR_CORE);
+  if (engine.engine == 0 && (bits > 0 || registry().first_is_nondeterministic))
+    notes.push_back(CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC);
+  if (bits == 32 && engine.engine == 1) notes.push_back(CUDNN_NUMERICAL_NOTE_DOWN_CONVERT_INPUTS);
+  if (bits == 16 && engine.engine == 1) notes.push_back(CUDNN_NUMERICAL_NOTE_WINOGRAD);
+  if (bits > 0 && engine.engine == 2) notes.push_back(CUDNN_NUMERICAL_NOTE_REDUCED_PRECISION_REDUCTION);
+  return notes;
 }
 
 /// Fills in `to` as the library would.
@@ -169,8 +213,12 @@ cudnnStatus_t finalize(void* pointer) {
     for (const int attribute : {CUDNN_ATTR_TENSOR_DIMENSIONS, CUDNN_ATTR_TENSOR_STRIDES})
       for (const int64_t n : d->list<int64_t>(attribute))
         if (n <= 0) return bad("a dimension or stride is not positive");
+  if (d->type == CUDNN_BACKEND_TENSOR_DESCRIPTOR &&
+      d->values.at(CUDNN_ATTR_TENSOR_DIMENSIONS).count != d->values.at(CUDNN_ATTR_TENSOR_STRIDES).count)
+    return bad("a tensor has another number of strides than of dimensions");
   if (d->type == CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR)
-    if (const std::string reason = check_graph(*d); !reason.empty()) return reject(CUDNN_STATUS_NOT_SUPPORTED, reason);
+    if (const std::string reason = check_graph(*d, registry().refuses); !reason.empty())
+      return reject(CUDNN_STATUS_NOT_SUPPORTED, reason);
   if (d->type == CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR)
     d->engine = d->link(CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG)->engine;
   d->finalized = true;
@@ -181,9 +229,9 @@ cudnnStatus_t get(void* pointer, int attribute, cudnnBackendAttributeType_t type
                   void* to) {
   const auto d = find(pointer);
   if (!d || !d->finalized || !count || !to) return bad("reads what is not a finalized descriptor");
-  const bool two = registry().first_is_nondeterministic;
   if (attribute == CUDNN_ATTR_ENGINEHEUR_RESULTS && type == kLink && d->type == CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR) {
-    *count = std::min<int64_t>(max_count, two ? 2 : 1);
+    const bool convolution = convolution_bits(*graph_of(d.get())) > 0;
+    *count = std::min<int64_t>(max_count, convolution ? 5 : registry().first_is_nondeterministic ? 2 : 1);
     for (int64_t i = 0; i < *count; ++i) {
       const auto configuration = find(static_cast<void**>(to)[i]);
       if (!configuration || configuration->type != CUDNN_BACKEND_ENGINECFG_DESCRIPTOR || configuration->finalized)
@@ -205,11 +253,10 @@ cudnnStatus_t get(void* pointer, int attribute, cudnnBackendAttributeType_t type
     return CUDNN_STATUS_SUCCESS;
   }
   if (attribute == CUDNN_ATTR_ENGINE_NUMERICAL_NOTE && type == CUDNN_TYPE_NUMERICAL_NOTE &&
-      d->type == CUDNN_BACKEND_ENGINE_DESCRIPTOR && max_count >= 2) {
-    auto* notes = static_cast<cudnnBackendNumericalNote_t*>(to);
-    notes[0] = CUDNN_NUMERICAL_NOTE_TENSOR_CORE;
-    notes[1] = CUDNN_NUMERICAL_NOTE_NONDETERMINISTIC;
-    *count = two && d->engine == 0 ? 2 : 1;
+      d->type == CUDNN_BACKEND_ENGINE_DESCRIPTOR && max_count >= CUDNN_NUMERICAL_NOTE_TYPE_COUNT) {
+    const std::vector<cudnnBackendNumericalNote_t> notes = notes_of(*d);
+    std::ranges::copy(notes, static_cast<cudnnBackendNumericalNote_t*>(to));
+    *count = static_cast<int64_t>(notes.size());
     return CUDNN_STATUS_SUCCESS;
   }
   if (attribute == CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE && type == CUDNN_TYPE_INT64 &&
@@ -249,6 +296,7 @@ cudnnStatus_t execute(cudnnHandle_t handle, void* plan_pointer, void* pack_point
   void* const workspace = pack->get<void*>(CUDNN_ATTR_VARIANT_PACK_WORKSPACE);
   const auto workspace_bytes = static_cast<size_t>(registry().workspace);
   registry().last_engine = plan->engine;
+  registry().last_operations = static_cast<int>(graph.values.at(CUDNN_ATTR_OPERATIONGRAPH_OPS).count);
   const auto work = [plan, &graph, pointers, scalars, workspace, workspace_bytes] {
     require_device_memory(workspace, workspace_bytes, "cudnnBackendExecute: workspace");
     std::memset(workspace, 0xff, workspace_bytes);
@@ -268,7 +316,9 @@ void set_cudnn_engines(int64_t workspace_bytes, bool first_is_nondeterministic) 
   dnn::registry().workspace = workspace_bytes;
   dnn::registry().first_is_nondeterministic = first_is_nondeterministic;
 }
+void set_cudnn_refuses(CudnnRefuses what) { dnn::registry().refuses = what; }
 int last_cudnn_engine() { return dnn::registry().last_engine; }
+int last_cudnn_operations() { return dnn::registry().last_operations; }
 
 }  // namespace tern::standin
 

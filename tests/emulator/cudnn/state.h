@@ -46,10 +46,12 @@ struct Descriptor {
   }
 };
 
-/// The attention graph of a plan: values copied for a queued execution.
-using Pointers = std::map<int64_t, void*>;         // by unique id
-using Scalars = std::map<int64_t, float>;          // of tensors by value
-std::string check_graph(const Descriptor& graph);  // "" or why it is not a supported graph
+/// The bits of a number in the images of the graph's convolution; 0 without one.
+int convolution_bits(const Descriptor& graph);
+/// The graph of a plan: values copied for a queued execution.
+using Pointers = std::map<int64_t, void*>;                               // by unique id
+using Scalars = std::map<int64_t, float>;                                // of tensors by value
+std::string check_graph(const Descriptor& graph, CudnnRefuses refuses);  // "" or why it is not a supported graph
 /// Runs the operations in order.
 void compute(const Descriptor& graph, const Pointers& pointers, const Scalars& scalars);
 /// Unique ids of the graph's external tensors: in memory, and by value.

@@ -68,6 +68,23 @@ inline std::vector<ConvolutionShape> convolution_cases() {
   };
 }
 
+/// Convolutions whose channels have a kernel each.
+inline std::vector<ConvolutionShape> depthwise_cases() {
+  return {
+      convolution_shape(1, 1, 1, 1, {{1}}),
+      convolution_shape(2, 12, 12, 12, {{9, 3, 1, 1}, {8, 3, 1, 1}}),
+      convolution_shape(3, 16, 16, 16, {{7, 3, 2, 1}, {10, 3, 2, 1}}),
+      convolution_shape(2, 8, 8, 8, {{9, 5, 2, 2}, {7, 5, 2, 2}}),
+      convolution_shape(2, 5, 5, 5, {{6, 3}, {6, 2}}),
+      convolution_shape(2, 24, 24, 24, {{9, 2, 1, 1, 2}, {9, 3, 2, 2, 3}}),
+      convolution_shape(1, 8, 8, 8, {{8, 3, 8, 1}, {8, 3, 5, 1}}),                   // inputs that no output reads
+      convolution_shape(2, 16, 16, 16, {{2, 5, 1, 2}, {3, 4, 1, 3}}),                // a kernel larger than the image
+      convolution_shape(2, 4, 4, 4, {{5, 2, 1, 1}, {4, 3, 2, 1}, {6, 2, 1, 0, 2}}),  // three dimensions
+      convolution_shape(1, 136, 136, 136, {{13, 7, 1, 3}}),                          // more channels than a warp takes
+      convolution_shape(3, 8, 8, 8, {{21, 3, 1, 1}, {19, 3, 1, 1}}),                 // several parts of a gradient
+  };
+}
+
 inline std::string describe(const ConvolutionShape& s) {
   std::ostringstream out;
   out << s.batch << " x " << s.in_channels << " -> " << s.out_channels << ", groups " << s.groups;
