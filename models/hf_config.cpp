@@ -1,5 +1,6 @@
 #include "tern/models/hf_config.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <optional>
 
@@ -77,6 +78,14 @@ template void ConfigFields::read(const char* name, int64_t& value);
 template void ConfigFields::read(const char* name, double& value);
 template void ConfigFields::read(const char* name, bool& value);
 template void ConfigFields::read(const char* name, std::string& value);
+
+std::string ConfigFields::read_type(const std::vector<std::string>& types) {
+  std::string type = types.front();
+  read("model_type", type);
+  TERN_CHECK(std::find(types.begin(), types.end(), type) != types.end(), source_, ": the model type is '",
+             detail::printable(type), "'; Tern reads ", types.front(), " here");
+  return type;
+}
 
 data::LabelKind ConfigFields::read_label_kind(size_t labels) {
   std::string type = problem_type(labels == 1 ? data::LabelKind::kNumber : data::LabelKind::kOne);
@@ -181,6 +190,11 @@ void ConfigRules::heads(const char* width_name, int64_t width, const char* name,
              heads);
   TERN_CHECK(width / heads <= 256, source_, ": heads of ", width / heads,
              " dimensions; Tern's attention takes up to 256");
+}
+
+void ConfigRules::padding(int64_t padding_id, int64_t vocab_size) const {
+  TERN_CHECK(padding_id >= -1 && padding_id < vocab_size, source_, ": \"pad_token_id\" ", padding_id,
+             " is outside the vocabulary of ", vocab_size);
 }
 
 void ConfigRules::activation(const char* name, const std::string& value) const {

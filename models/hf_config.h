@@ -37,6 +37,16 @@ class ConfigFields {
   void read(const ConfigField<Config> (&table)[n], Config& config) {
     for (const auto& field : table) std::visit([&](auto member) { read(field.name, config.*member); }, field.member);
   }
+  /// The model_type, by default the first of `types`. Throws Error unless it is one of them.
+  std::string read_type(const std::vector<std::string>& types);
+  /// What text models have in common: members padding_id ("pad_token_id", -1: null), labels and label_kind.
+  template <class Config>
+  void read_text_fields(Config& config) {
+    if (is_null("pad_token_id")) config.padding_id = -1;
+    read("pad_token_id", config.padding_id);
+    config.labels = read_labels();
+    config.label_kind = read_label_kind(config.labels.size());
+  }
   /// The field, or null if absent.
   const nlohmann::json* take(const char* name);
   bool is_null(const char* name) const;
@@ -69,6 +79,14 @@ const char* problem_type(data::LabelKind kind);
 /// Writes id2label and label2id.
 void write_labels(ConfigFields::Json& json, const std::vector<std::string>& labels);
 
+/// Writes what ConfigFields::read_text_fields() reads.
+template <class Config>
+void write_text_fields(ConfigFields::Json& json, const Config& config) {
+  write_labels(json, config.labels);
+  json["pad_token_id"] = config.padding_id >= 0 ? ConfigFields::Json(config.padding_id) : ConfigFields::Json(nullptr);
+  json["problem_type"] = problem_type(config.label_kind);
+}
+
 /// Checks of configuration values, under the field names of the model's config.json. All throw Error that begins with
 /// `source`.
 class ConfigRules {
@@ -82,6 +100,8 @@ class ConfigRules {
   }
   /// Requires that the heads divide the width into a head size that attention supports.
   void heads(const char* width_name, int64_t width, const char* name, int64_t heads) const;
+  /// Requires -1 or a token of the vocabulary.
+  void padding(int64_t padding_id, int64_t vocab_size) const;
   /// Requires gelu or relu.
   void activation(const char* name, const std::string& value) const;
 

@@ -29,6 +29,11 @@ class Model : public nn::Module {
   virtual std::string hidden_layers() const { return ""; }
   /// Recomputes activations in backward, in segments of this many layers; 0: off.
   virtual void set_recompute(int64_t layers) = 0;
+
+ protected:
+  [[noreturn]] void fail_without_features() const {
+    fail(type_name(), ": this model has no features(): its class does not define what its classifier reads");
+  }
 };
 
 /// Logits of sequences of tokens.
@@ -37,6 +42,13 @@ class SequenceClassifier : public Model {
   using Model::Model;
   /// Logits [sequences, labels].
   virtual Tensor forward(const EncoderInput& input) const = 0;
+  /// What the classifier's last linear layer reads of each sequence, before its dropout: [sequences, width]. Without
+  /// dropout forward(input) is forward_head(features(input)), bit for bit. Throws Error if the family has none.
+  virtual Tensor features(const EncoderInput& /*input*/) const { fail_without_features(); }
+  /// Logits [n, labels] of features [n, width]. keys: int64 [n] or undefined, of the dropout masks.
+  virtual Tensor forward_head(const Tensor& /*features*/, const Tensor& /*keys*/ = {}) const {
+    fail_without_features();
+  }
   virtual int64_t vocab_size() const = 0;
   /// The longest sequence that the model takes.
   virtual int64_t max_positions() const = 0;
@@ -62,6 +74,16 @@ class ImageClassifier : public Model {
   /// images: floating [n, channels, height, width], normalised as in training. image_keys: int64 [n] or undefined, keys
   /// of each image's dropout masks. Logits [n, labels].
   virtual Tensor forward(const Tensor& images, const Tensor& image_keys = {}) const = 0;
+  /// What the classifier's last linear layer reads of each image, before its dropout: [n, width], timm's
+  /// forward_head(forward_features(images), pre_logits=True). Without dropout forward(images) is
+  /// forward_head(features(images)), bit for bit. Throws Error if the family has none.
+  virtual Tensor features(const Tensor& /*images*/, const Tensor& /*image_keys*/ = {}) const {
+    fail_without_features();
+  }
+  /// Logits [n, labels] of features [n, width]. image_keys: as forward()'s.
+  virtual Tensor forward_head(const Tensor& /*features*/, const Tensor& /*image_keys*/ = {}) const {
+    fail_without_features();
+  }
   virtual Input input() const = 0;
   /// Sets initial values that depend on the data: called once for a new model, before training. first_images(n) gives
   /// the first n images that it is trained with, or all if there are fewer, normalised but not augmented.

@@ -1,5 +1,6 @@
 #include "tern/optim/look_ahead.h"
 
+#include <algorithm>
 #include <map>
 
 #include "tern/core/autograd/grad_mode.h"
@@ -8,46 +9,69 @@
 namespace tern::optim {
 namespace {
 
+std::vector<NamedTensor> parameters_of(const Optimizer& optimizer) {
+  std::vector<NamedTensor> parameters;
+  for (const GroupState& group : optimizer.param_groups())
+    parameters.insert(parameters.end(), group.parameters.begin(), group.parameters.end());
+  return parameters;
+}
+
 DType slow_dtype(const Tensor& weight) { return weight.dtype() == float64 ? float64 : float32; }
 
 }  // namespace
 
 LookAhead::LookAhead(Optimizer& inner, const LookAheadOptions& options)
-    : inner_(inner), options_(options), steps_done_(zeros({1}, {.dtype = int64})) {
+    : LookAhead(inner, parameters_of(inner), options) {}
+
+LookAhead::LookAhead(Optimizer& inner, const std::vector<NamedTensor>& weights, const LookAheadOptions& options)
+    : inner_(inner), options_(options), weights_(weights), steps_done_(zeros({1}, {.dtype = int64})) {
   TERN_CHECK(options.steps >= 1, "look_ahead: steps must be >= 1, got ", options.steps);
   detail::check_share("look_ahead", "alpha", options.alpha);
+  const std::vector<NamedTensor> own = parameters_of(inner);
+  const auto same = [](const NamedTensor& a, const NamedTensor& b) { return a.tensor.impl() == b.tensor.impl(); };
+  const bool whole = std::equal(weights.begin(), weights.end(), own.begin(), own.end(), same);
   NoGrad off;
-  for (const GroupState& group : inner.param_groups())
-    for (const NamedTensor& parameter : group.parameters) {
-      weights_.push_back(parameter);
-      slow_.push_back(parameter.tensor.detach().to(slow_dtype(parameter.tensor)).clone());
-    }
+  for (const NamedTensor& weight : weights_) {
+    TERN_CHECK(whole || !is_low_precision(weight.tensor.dtype()), "look_ahead: the optimizer has parts of the weight '",
+               weight.name, "', which must then be float32 or float64, got ", weight.tensor.dtype());
+    low_precision_ = low_precision_ || is_low_precision(weight.tensor.dtype());
+    slow_.push_back(weight.tensor.detach().to(slow_dtype(weight.tensor)).clone());
+  }
 }
 
 StepResult LookAhead::step(const StepOptions& options) {
-  size_t parameters = 0;
-  for (const GroupState& group : inner_.param_groups()) parameters += group.parameters.size();
+  const StepResult result = inner_.step(options);
+  after_step();
+  return result;
+}
+
+void LookAhead::after_step() {
+  const size_t parameters = parameters_of(inner_).size();
   TERN_CHECK(parameters == weights_.size(), "look_ahead: the optimizer has ", parameters, " parameters, but had ",
              weights_.size(), " at first: add groups before making a LookAhead");
-  const StepResult result = inner_.step(options);
   int64_t& done = steps_done_.data<int64_t>()[0];
   if (++done % options_.steps == 0) synchronise();
-  return result;
 }
 
 void LookAhead::synchronise() {
   NoGrad off;
-  // 16-bit weights are rounded from the optimizer's fp32 copies, which must follow.
-  std::map<std::string, Tensor> masters;
-  for (const NamedTensor& entry : inner_.state_dict())
-    if (entry.name.rfind("master.", 0) == 0) masters[entry.name.substr(7)] = entry.tensor;
+  // 16-bit weights are rounded from the optimizer's fp32 copies, or are compensated: both must follow.
+  const StateView state = low_precision_ ? inner_.state_dict() : StateView();
+  std::map<std::string, Tensor> kept;
+  for (const NamedTensor& entry : state) kept[entry.name] = entry.tensor;
+  const auto find_kept = [&](const char* kind, const std::string& name) {
+    const auto found = kept.find(kind + name);
+    return found == kept.end() ? Tensor() : found->second;
+  };
   for (size_t i = 0; i < weights_.size(); ++i) {
-    Tensor weight = weights_[i].tensor.detach();
-    const auto master = masters.find(weights_[i].name);
-    const Tensor fast = master != masters.end() ? master->second : weight;
-    slow_[i].copy_(lerp(slow_[i], fast.to(slow_[i].dtype()), options_.alpha));
-    if (master != masters.end()) master->second.copy_(slow_[i]);
+    Tensor weight = weights_[i].tensor.detach(), master = find_kept("master.", weights_[i].name);
+    Tensor compensation = find_kept("compensation.", weights_[i].name);
+    Tensor fast = (master.defined() ? master : weight).to(slow_[i].dtype());
+    if (compensation.defined()) fast = fast + compensation.to(fast.dtype());
+    slow_[i].copy_(lerp(slow_[i], fast, options_.alpha));
+    if (master.defined()) master.copy_(slow_[i]);
     weight.copy_(slow_[i]);
+    if (compensation.defined()) compensation.copy_(slow_[i] - weight.to(slow_[i].dtype()));
   }
 }
 

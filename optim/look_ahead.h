@@ -11,14 +11,20 @@ struct LookAheadOptions {
 
 /// Zhang et al., "Lookahead Optimizer: k steps forward, 1 step back", arXiv:1907.08610, around any optimizer: every
 /// `steps` steps the slow weights, at first the weights, become slow + alpha (weights - slow), and the weights become
-/// the slow ones. A step that the inner optimizer skips counts. Schedules, scalers and groups are those of the inner
-/// optimizer, which must outlive this object.
+/// the slow ones, and so do fp32 copies and compensations of 16-bit weights. A step that the inner optimizer skips
+/// counts. Schedules, scalers and groups are those of the inner optimizer, which must outlive this object.
 class LookAhead {
  public:
   /// Throws Error unless steps >= 1 and alpha is in [0, 1].
   explicit LookAhead(Optimizer& inner, const LookAheadOptions& options = {});
+  /// For a dist::ShardedOptimizer, whose groups have parts of the weights: the whole weights, which must be fp32 or
+  /// fp64. Each process then keeps all slow weights.
+  LookAhead(Optimizer& inner, const std::vector<NamedTensor>& weights, const LookAheadOptions& options);
 
+  /// The inner optimizer's step, and after_step().
   StepResult step(const StepOptions& options = {});
+  /// Counts a step that the inner optimizer has made elsewhere, as in GradScaler::step(inner()).
+  void after_step();
   void zero_grad() { inner_.zero_grad(); }
   Optimizer& inner() { return inner_; }
 
@@ -34,6 +40,7 @@ class LookAhead {
   Optimizer& inner_;
   LookAheadOptions options_;
   std::vector<NamedTensor> weights_;
+  bool low_precision_ = false;  // some of them are of 16 bits
   std::vector<Tensor> slow_;
   Tensor steps_done_;  // int64 on the host
 };

@@ -24,7 +24,7 @@ void ImageStep::run(const Tensor& images, const Tensor& labels) { ModelStep::run
 
 Tensor ImageStep::logits(const std::vector<Tensor>& batch) {
   if (!options().full_last_layer) return model_.forward(batch[0]);
-  return model_.classify(model_.hidden_states(batch[0]).slice(1, 0, 1).squeeze(1));
+  return model_.forward_head(model_.hidden_states(batch[0]).slice(1, 0, 1).squeeze(1));
 }
 
 double ImageStep::flops_per_image() const {

@@ -54,14 +54,15 @@ struct Distances final : Function<Distances> {
   /// Gradients that can be differentiated: those of the same distances made of ops, for which all differences are
   /// stored.
   Grads by_ops(const Tensor& dy) {
-    const Tensor x = x_.get(), z = z_.get();
-    const Tensor y = lengths_of(sub(x.unsqueeze(-2), z.unsqueeze(-3)), order_);
-    if (!y.requires_grad()) return {zeros_like(x), zeros_like(z)};  // order 0
+    // Other handles: x and z may be one tensor, or one may be computed of the other.
+    const Tensor x = x_.get().unsqueeze(-2), z = z_.get().unsqueeze(-3);
+    const Tensor y = lengths_of(sub(x, z), order_);
+    if (!y.requires_grad()) return {zeros_like(x_.get()), zeros_like(z_.get())};  // order 0
     std::vector<Tensor> inputs;
-    for (const Tensor* input : {&x, &z})
-      if (needs_grad(input == &x ? 0 : 1)) inputs.push_back(*input);
+    if (needs_grad(0)) inputs.push_back(x);
+    if (needs_grad(1)) inputs.push_back(z);
     const std::vector<Tensor> found = grad({y}, inputs, {.gradients = {dy}, .create_graph = true});
-    return {needs_grad(0) ? found.front() : Tensor(), needs_grad(1) ? found.back() : Tensor()};
+    return {needs_grad(0) ? found.front().squeeze(-2) : Tensor(), needs_grad(1) ? found.back().squeeze(-3) : Tensor()};
   }
 };
 

@@ -1,6 +1,7 @@
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <utility>
@@ -29,6 +30,10 @@ struct PredictOptions : ModelOptions {
   bool jsonl = option(&Self::jsonl, false, "--jsonl",
                       "lines are {\"text\": ...} or {\"image\": FILE}; answers {\"label\", \"score\", \"logits\"}, of "
                       "several labels {\"labels\", \"scores\", \"logits\"}, of regression {\"value\"}");
+  bool features =
+      option(&Self::features, false, "--features",
+             "in place of labels what the classifier's last layer reads of each input, numbers with tabs between them; "
+             "with --jsonl {\"features\": [...]}");
   int64_t max_length = option(&Self::max_length, 0, "--max-length",
                               "tokens a text is cut to; default: the model's maximum", Bounds{2, 1 << 24}, For::kTexts);
   std::string tta = option(&Self::tta, "none", "--tta",
@@ -74,6 +79,14 @@ std::string line_of(const models::Prediction& p, const models::Model& model) {
   return line.str();
 }
 
+/// With tabs between the numbers, from which the same are read again.
+std::string tabulated(const std::vector<float>& row) {
+  std::ostringstream line;
+  line << std::setprecision(std::numeric_limits<float>::max_digits10);
+  for (size_t i = 0; i < row.size(); ++i) line << (i > 0 ? "\t" : "") << row[i];
+  return line.str();
+}
+
 /// Predicts inputs in groups, so that endless input needs bounded memory and answers keep coming.
 class Predictor {
  public:
@@ -111,6 +124,25 @@ class Predictor {
   void print(const std::vector<models::Prediction>& predictions, const models::Model& model) const {
     for (const models::Prediction& p : predictions)
       std::cout << (a_.jsonl ? json_text(record_of(p, model)) : line_of(p, model)) << "\n";
+    end_output();
+  }
+
+  /// features: [n, width].
+  void print(const Tensor& features) const {
+    const std::vector<float> values = features.to_vector<float>();
+    const size_t width = static_cast<size_t>(features.size(1));
+    for (size_t begin = 0; begin < values.size(); begin += width) {
+      const std::vector<float> row(values.begin() + static_cast<std::ptrdiff_t>(begin),
+                                   values.begin() + static_cast<std::ptrdiff_t>(begin + width));
+      if (a_.jsonl)
+        std::cout << json_text(Json{{"features", row}}) << "\n";
+      else
+        std::cout << tabulated(row) << "\n";
+    }
+    end_output();
+  }
+
+  void end_output() const {
     std::cout.flush();
     TERN_CHECK(std::cout, "stdout: cannot be written (closed or full)");
   }
@@ -138,7 +170,11 @@ class TextPredictor final : public Predictor {
   void flush() override {
     bytes_ = 0;
     const std::vector<std::string> texts = std::exchange(texts_, {});
-    if (!texts.empty()) print(pipeline_.predict(texts, a_.max_length), pipeline_.model());
+    if (texts.empty()) return;
+    if (a_.features)
+      print(pipeline_.features(texts, a_.max_length));
+    else
+      print(pipeline_.predict(texts, a_.max_length), pipeline_.model());
   }
 
   const models::TextPipeline pipeline_;
@@ -168,7 +204,10 @@ class ImagePredictor final : public Predictor {
     const std::vector<std::string> names = std::exchange(names_, {});
     std::vector<data::Image> images = std::exchange(images_, {});
     if (images.empty()) return;
-    print(pipeline_.predict(images, models::test_time_views(a_.tta)), pipeline_.model());
+    if (a_.features)
+      print(pipeline_.features(images));
+    else
+      print(pipeline_.predict(images, models::test_time_views(a_.tta)), pipeline_.model());
     if (a_.attention.empty()) return;
     const std::vector<Tensor> maps = pipeline_.model().attention_rollout(pipeline_.prepare(images));
     for (size_t i = 0; i < maps.size(); ++i) {
@@ -204,6 +243,8 @@ class ImagePredictor final : public Predictor {
 };
 
 int predict(const PredictOptions& a) {
+  if (a.features && a.tta != "none")
+    throw UsageError("--features and --tta exclude each other: the mean over views is one of probabilities");
   const Device device = apply_common(a);
   std::ios::sync_with_stdio(false);
   const auto log = [&](const std::string& line) {

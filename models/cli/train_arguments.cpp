@@ -109,6 +109,7 @@ void check_train_arguments(const TrainArguments& a) {
   check(a.find_lr.empty() || a.find_batch_size == 0, "--find-lr and --find-batch-size exclude each other");
   check(a.resume.empty() || (a.find_lr != "report" && a.find_batch_size == 0),
         "--resume continues a run, and --find-lr and --find-batch-size train none; give a new --out");
+  check(!a.lookahead_alpha || a.lookahead > 0, "--lookahead-alpha requires --lookahead");
   check(a.min_delta == 0 || a.patience > 0, "--min-delta requires --patience");
   if (!a.preset.empty()) check_word("--preset", a.preset, models::offered(models::family_named(a.model).presets));
   check(!a.kahan || a.dtype == "bf16-true",

@@ -8,6 +8,7 @@
 
 #include "tern/data/samplers/split.h"
 #include "tern/models/cli/common_options.h"
+#include "tern/models/cli/freeze.h"
 #include "tern/models/trainer/trainer.h"
 
 namespace tern::cli {
@@ -65,6 +66,11 @@ struct TrainArguments : ModelOptions {
       "model folder to start from (config.json, model.safetensors or pytorch_model.bin); for images also a file of "
       "weights with torchvision's or timm's names",
       Compared::kBetweenRanks);
+  std::string freeze =
+      option(&Self::freeze, "", "--freeze",
+             "names of parameters that are not trained, with * ? [1-3] as in file names: layer[1-3].*,bn1.* of a "
+             "cnn, encoder.* of a distilbert; batch norms without a trained parameter keep their statistics",
+             Form{"patterns of parameter names with commas between them, such as layer1.*,bn1.*", is_freeze_option});
   int64_t image_size = option(&Self::image_size, 0, "--image-size",
                               "pixels of a side of the input; a ViT's position embeddings are interpolated; default: "
                               "the model's, for a new cnn that of the data",
@@ -186,6 +192,13 @@ struct TrainArguments : ModelOptions {
                       "decay (0.999) of exponential moving averages of the weights, which are validated and "
                       "saved instead of them; 0: none",
                       Bounds{0, 0x1.fffffffffffffp-1});  // the number before 1
+  int64_t lookahead =
+      option(&Self::lookahead, 0, "--lookahead",
+             "Lookahead around the optimizer: after every so many steps (5) the weights go back to where they were "
+             "then and --lookahead-alpha of the way from there; 0: none",
+             Bounds{0, 1000000});
+  std::optional<double> lookahead_alpha = option(&Self::lookahead_alpha, std::nullopt, "--lookahead-alpha",
+                                                 "with --lookahead: the part of the way, default: 0.5", Bounds{0, 1});
   std::optional<double> dropout =
       option(&Self::dropout, std::nullopt, "--dropout",
              "everywhere; default: the model's, except for small models of texts from scratch 0.5, and 0.3 from 4 MB "

@@ -254,6 +254,8 @@ class TrainRun {
             .clip = a.clip,
             .dtype = precision_.autocast,
             .ema = a.ema,
+            .lookahead = a.lookahead,
+            .lookahead_alpha = a.lookahead_alpha.value_or(0.5),
             .kahan = a.kahan,
             .device = device_,
             .capture = !profiled(),  // a replay is one launch: its ops have no ranges

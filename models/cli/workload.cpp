@@ -1,6 +1,17 @@
 #include "tern/models/cli/workload.h"
 
 namespace tern::cli {
+namespace {
+
+/// ", 5130 of them trained", where some are frozen.
+std::string trained_text(const models::Model& model) {
+  int64_t trained = 0;
+  for (const NamedTensor& parameter : model.parameters())
+    if (parameter.tensor.requires_grad()) trained += parameter.tensor.numel();
+  return trained == model.num_parameters() ? "" : ", " + std::to_string(trained) + " of them trained";
+}
+
+}  // namespace
 
 Json Workload::model_record() const {
   Json record = Json::parse(model().record());
@@ -21,7 +32,7 @@ std::string Workload::describe(int64_t total_steps) const {
   const int64_t batches = options_.accumulate * setting_.ranks;
   return tern::detail::concatenate("train: ", split_.train.size(), " ", row_, "s, validate ", split_.validation.size(),
                                    ", test ", split_.test.size(), "; ", model().num_parameters(), " parameters",
-                                   describe_input(), "; ", total_steps, " steps of ",
+                                   trained_text(model()), describe_input(), "; ", total_steps, " steps of ",
                                    batches > 1 ? std::to_string(batches) + " x " : "", describe_batch(), ", ",
                                    options_.epochs, " epochs");
 }
@@ -30,6 +41,27 @@ void Workload::split(const data::LabelledSet& set, data::LabelKind kind, const T
   TERN_CHECK(kind != data::LabelKind::kOne || set.label_names.size() > 1, set.name, ": every ", row_,
              " has the label '", set.label_names.front(), "'; a classifier needs two or more");
   split_ = data::make_split(set, given.split, given.fold, given.seed);
+  if (kind == data::LabelKind::kOne) check_classes(set);
+}
+
+void Workload::check_classes(const data::LabelledSet& set) const {
+  constexpr size_t kShown = 10;
+  std::vector<bool> seen(set.label_names.size());
+  for (const int32_t row : split_.train) {
+    const int32_t label = set.labels[static_cast<size_t>(row)];
+    if (label >= 0) seen[static_cast<size_t>(label)] = true;
+  }
+  std::vector<std::string> missing;
+  for (size_t label = 0; label < seen.size(); ++label)
+    if (!seen[label]) missing.push_back("'" + tern::detail::printable(set.label_names[label]) + "'");
+  TERN_CHECK(missing.size() + 1 < seen.size(), set.name, ": the split's ", split_.train.size(), " training ", row_,
+             "s have one label alone; give another --split or --seed");
+  if (missing.empty()) return;
+  const size_t others = missing.size() - std::min(missing.size(), kShown);
+  missing.resize(missing.size() - others);
+  setting_.log("no training " + std::string(row_) + " has the label " + models::in_words(missing, " or ") +
+               (others > 0 ? " or one of " + std::to_string(others) + " more" : "") +
+               ", so the model cannot learn it; another --split or --seed may differ");
 }
 
 std::unique_ptr<models::Model> Workload::build(const TrainArguments& given, const std::string& preset,
@@ -45,7 +77,9 @@ std::unique_ptr<models::Model> Workload::build(const TrainArguments& given, cons
   }
   const models::ModelFamily& family = models::family_named(given.model);
   const std::string path = model_path(given);
-  return path.empty() ? family.make(preset, options) : family.load(path, options);
+  std::unique_ptr<models::Model> model = path.empty() ? family.make(preset, options) : family.load(path, options);
+  freeze(*model, given.freeze);
+  return model;
 }
 
 models::EvaluateOptions Workload::evaluation(DType dtype) const {

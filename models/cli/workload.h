@@ -81,7 +81,8 @@ class Workload {
   /// The model, with these labels, from model_path() or the preset. Sets what the run decides in `options`.
   std::unique_ptr<models::Model> build(const TrainArguments& given, const std::string& preset,
                                        models::BuildOptions& options) const;
-  /// Sets split_. Throws Error for a set whose rows all have the same one label.
+  /// Sets split_; setting_ must be set. Throws Error where all rows, or all training rows, have the same one label;
+  /// logs which labels no training row has.
   void split(const data::LabelledSet& set, data::LabelKind kind, const TrainArguments& given);
   /// Validation while training, and the test after it.
   models::EvaluateOptions evaluation(DType dtype) const;
@@ -91,6 +92,8 @@ class Workload {
   data::Split split_;
 
  private:
+  void check_classes(const data::LabelledSet& set) const;
+
   const char* const row_;
   const char* const unit_;
 };

@@ -88,13 +88,17 @@ Tensor Cnn::feature_map(const Tensor& images, const Tensor& image_keys) const {
 
 Tensor Cnn::pool(const Tensor& feature_map) const { return mean(feature_map, {2, 3}); }
 
-Tensor Cnn::classify(const Tensor& feature_map, const Tensor& image_keys) const {
+Tensor Cnn::features(const Tensor& images, const Tensor& image_keys) const {
+  return pool(feature_map(images, image_keys));
+}
+
+Tensor Cnn::forward_head(const Tensor& features, const Tensor& image_keys) const {
   const ProfileRange range("classification head", RangeKind::kModule);
-  return head(pool(feature_map), image_keys);
+  return head(features, image_keys);
 }
 
 Tensor Cnn::forward(const Tensor& images, const Tensor& image_keys) const {
-  return classify(feature_map(images, image_keys), image_keys);
+  return forward_head(features(images, image_keys), image_keys);
 }
 
 ImageClassifier::Input Cnn::input() const {
@@ -123,7 +127,7 @@ std::vector<Tensor> Cnn::attention_rollout(const Tensor& images) const {
   Tensor slope;
   {
     const GradMode on(true);
-    const Tensor logits = classify(leaf);
+    const Tensor logits = forward_head(pool(leaf));
     slope = grad({sum(max(logits, {1}))}, {leaf})[0];
   }
   NoGrad off;

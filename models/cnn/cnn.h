@@ -33,8 +33,9 @@ class Cnn : public ImageClassifier {
   Tensor forward(const Tensor& images, const Tensor& image_keys = {}) const override;
   /// The last convolution's result: [n, channels, height, width].
   Tensor feature_map(const Tensor& images, const Tensor& image_keys = {}) const;
-  /// Logits of a feature map.
-  Tensor classify(const Tensor& feature_map, const Tensor& image_keys = {}) const;
+  /// The pooled feature map, behind the hidden layer of MobileNetV3's classifier: [n, width].
+  Tensor features(const Tensor& images, const Tensor& image_keys = {}) const override;
+  Tensor forward_head(const Tensor& features, const Tensor& image_keys = {}) const override;
   /// Where the feature map speaks for the predicted label: Grad-CAM (Selvaraju et al., arXiv:1610.02391), for a network
   /// with one linear layer behind the mean the class-activation map of Zhou et al. (arXiv:1512.04150) up to its scale.
   std::vector<Tensor> attention_rollout(const Tensor& images) const override;
@@ -51,15 +52,15 @@ class Cnn : public ImageClassifier {
   Cnn(const nn::Scope& s, const CnnConfig& config);
   /// Registers the blocks in the order in which they run; they are members of this module.
   void run_in_order(std::vector<const CnnBlock*> blocks) { blocks_ = std::move(blocks); }
+  /// features() of a feature map: its mean.
+  virtual Tensor pool(const Tensor& feature_map) const;
 
  private:
   /// What precedes the blocks, and the side of an image behind it with the operations so far.
   virtual Tensor stem(const Tensor& images) const { return images; }
   virtual double stem_flops(int64_t& /*side*/) const { return 0; }
-  /// [n, channels] of a feature map: its mean.
-  virtual Tensor pool(const Tensor& feature_map) const;
-  /// Logits of a pooled feature map.
-  virtual Tensor head(const Tensor& pooled, const Tensor& image_keys) const = 0;
+  /// forward_head().
+  virtual Tensor head(const Tensor& features, const Tensor& image_keys) const = 0;
   virtual double head_flops() const = 0;
 
   CnnConfig config_;

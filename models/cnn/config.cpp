@@ -131,9 +131,8 @@ ResNetSizes CnnConfig::resnet() const { return architecture_of(*this).resnet; }
 
 CnnConfig CnnConfig::from_json(const std::string& text, const std::string& source) {
   ConfigFields fields(text, source);
-  std::string type = kModelType, architecture = CnnConfig().architecture;
-  fields.read("model_type", type);
-  TERN_CHECK(type == kModelType, source, ": the model type is '", type, "'; Tern reads ", kModelType, " here");
+  fields.read_type({kModelType});
+  std::string architecture = CnnConfig().architecture;
   fields.read("architecture", architecture);
   CnnConfig config = preset(architecture);
   fields.read(kCnnFields, config);

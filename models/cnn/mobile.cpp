@@ -206,10 +206,11 @@ MobileNet::Classifier::Classifier(const nn::Scope& s, const CnnConfig& config, i
   if (hidden > 0) hidden_.emplace(sub("0"), in, hidden, dense_options(config, hidden));
 }
 
-Tensor MobileNet::Classifier::forward(const Tensor& x, const Tensor& image_keys) const {
-  const Tensor y = hidden_ ? hardswish(hidden_->forward(x)) : x;
+Tensor MobileNet::Classifier::hidden(const Tensor& x) const { return hidden_ ? hardswish(hidden_->forward(x)) : x; }
+
+Tensor MobileNet::Classifier::forward(const Tensor& hidden, const Tensor& image_keys) const {
   return out_.forward(
-      dropout(y, {.p = is_training() ? dropout_ : 0, .generator = &generator(), .row_keys = image_keys}));
+      dropout(hidden, {.p = is_training() ? dropout_ : 0, .generator = &generator(), .row_keys = image_keys}));
 }
 
 double MobileNet::Classifier::flops() const {

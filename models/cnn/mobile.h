@@ -70,7 +70,9 @@ class MobileNet final : public Cnn {
   class Classifier final : public nn::Module {
    public:
     Classifier(const nn::Scope& s, const CnnConfig& config, int64_t in, int64_t hidden);
-    Tensor forward(const Tensor& x, const Tensor& image_keys) const;
+    /// Without "0": x.
+    Tensor hidden(const Tensor& x) const;
+    Tensor forward(const Tensor& hidden, const Tensor& image_keys) const;
     double flops() const;
 
    private:
@@ -78,8 +80,9 @@ class MobileNet final : public Cnn {
     std::optional<nn::Linear> hidden_;
     nn::Linear out_;
   };
-  Tensor head(const Tensor& pooled, const Tensor& image_keys) const override {
-    return classifier_->forward(pooled, image_keys);
+  Tensor pool(const Tensor& feature_map) const override { return classifier_->hidden(Cnn::pool(feature_map)); }
+  Tensor head(const Tensor& features, const Tensor& image_keys) const override {
+    return classifier_->forward(features, image_keys);
   }
   double head_flops() const override { return classifier_->flops(); }
 

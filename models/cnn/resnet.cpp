@@ -89,9 +89,9 @@ double ResNet::stem_flops(int64_t& side) const {
   return count;
 }
 
-Tensor ResNet::head(const Tensor& pooled, const Tensor& image_keys) const {
-  return fc_.forward(
-      dropout(pooled, {.p = is_training() ? config().dropout : 0, .generator = &generator(), .row_keys = image_keys}));
+Tensor ResNet::head(const Tensor& features, const Tensor& image_keys) const {
+  return fc_.forward(dropout(
+      features, {.p = is_training() ? config().dropout : 0, .generator = &generator(), .row_keys = image_keys}));
 }
 
 }  // namespace tern::models

@@ -34,7 +34,7 @@ class ResNet final : public Cnn {
  private:
   Tensor stem(const Tensor& images) const override;
   double stem_flops(int64_t& side) const override;
-  Tensor head(const Tensor& pooled, const Tensor& image_keys) const override;
+  Tensor head(const Tensor& features, const Tensor& image_keys) const override;
   double head_flops() const override { return 2.0 * static_cast<double>(fc_.weight().shape().numel()); }
 
   using Stage = nn::ModuleList<ResNetBlock>;

@@ -111,10 +111,10 @@ Tensor Speedrun::stem(const Tensor& images) const {
 
 Tensor Speedrun::pool(const Tensor& feature_map) const { return max(feature_map, {2, 3}); }
 
-Tensor Speedrun::head(const Tensor& pooled, const Tensor& image_keys) const {
+Tensor Speedrun::head(const Tensor& features, const Tensor& image_keys) const {
   const Tensor x =
-      dropout(pooled, {.p = is_training() ? config().dropout : 0, .generator = &generator(), .row_keys = image_keys});
-  return head_.forward(x) * (1 / static_cast<double>(pooled.size(1)));
+      dropout(features, {.p = is_training() ? config().dropout : 0, .generator = &generator(), .row_keys = image_keys});
+  return head_.forward(x) * (1 / static_cast<double>(features.size(1)));
 }
 
 }  // namespace tern::models

@@ -35,7 +35,7 @@ class Speedrun final : public Cnn {
   Tensor stem(const Tensor& images) const override;
   double stem_flops(int64_t& side) const override { return convolution_flops(whiten_, side); }
   Tensor pool(const Tensor& feature_map) const override;
-  Tensor head(const Tensor& pooled, const Tensor& image_keys) const override;
+  Tensor head(const Tensor& features, const Tensor& image_keys) const override;
   double head_flops() const override { return 2.0 * static_cast<double>(head_.weight().shape().numel()); }
 
   nn::Conv2d whiten_;

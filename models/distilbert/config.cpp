@@ -44,15 +44,10 @@ std::vector<ModelPreset> DistilBertConfig::presets() { return presets_of(kDistil
 
 DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std::string& source) {
   ConfigFields fields(text, source);
-  std::string type = kType;
-  fields.read("model_type", type);
-  TERN_CHECK(type == kType, source, ": the model type is '", type, "'; Tern reads distilbert here");
+  fields.read_type({kType});
   DistilBertConfig config;
   fields.read(kDistilBertFields, config);
-  if (fields.is_null("pad_token_id")) config.padding_id = -1;
-  fields.read("pad_token_id", config.padding_id);
-  config.labels = fields.read_labels();
-  config.label_kind = fields.read_label_kind(config.labels.size());
+  fields.read_text_fields(config);
   for (const char* flag : {"is_decoder", "add_cross_attention"}) {
     bool value = false;
     fields.read(flag, value);
@@ -79,8 +74,7 @@ void DistilBertConfig::validate(const std::string& source) const {
   rules.bounds(kDistilBertFields, *this);
   rules.heads("dim", width, "n_heads", heads);
   rules.activation("activation", activation);
-  TERN_CHECK(padding_id >= -1 && padding_id < vocab_size, source, ": \"pad_token_id\" ", padding_id,
-             " is outside the vocabulary of ", vocab_size);
+  rules.padding(padding_id, vocab_size);
   check_labels(labels, source);
 }
 
@@ -102,9 +96,7 @@ std::string DistilBertConfig::to_json(DType dtype) const {
   json["architectures"] = {"DistilBertForSequenceClassification"};
   json["model_type"] = kType;
   write_fields(json, kDistilBertFields, *this);
-  write_labels(json, labels);
-  json["pad_token_id"] = padding_id >= 0 ? ConfigFields::Json(padding_id) : ConfigFields::Json(nullptr);
-  json["problem_type"] = problem_type(label_kind);
+  write_text_fields(json, *this);
   json["qa_dropout"] = 0.1;
   json["tie_weights_"] = true;
   json["torch_dtype"] = name_of(dtype);

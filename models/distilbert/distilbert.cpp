@@ -90,18 +90,23 @@ Tensor DistilBert::embed(const EncoderInput& input) const {
 Tensor DistilBert::hidden_states(const EncoderInput& input) const { return encoder_.forward(embed(input), input); }
 
 Tensor DistilBert::forward(const EncoderInput& input) const {
-  return classify(encoder_.forward_first(embed(input), input), input);
+  return forward_head(features(input), input.sequence_keys());
 }
 
-Tensor DistilBert::classify(const Tensor& first, const EncoderInput& input) const {
+Tensor DistilBert::features(const EncoderInput& input) const {
+  return pre_classify(encoder_.forward_first(embed(input), input));
+}
+
+Tensor DistilBert::pre_classify(const Tensor& first) const {
   const ProfileRange range("classification head", RangeKind::kModule);
-  const Tensor pooled = pre_classifier_.forward(first, Activation::kRelu);
-  Tensor keys;
-  if (input.layout.row_keys.defined())
-    keys = index_select(input.layout.row_keys.unsqueeze(1), 0, input.first_rows).reshape({-1});
+  return pre_classifier_.forward(first, Activation::kRelu);
+}
+
+Tensor DistilBert::forward_head(const Tensor& features, const Tensor& keys) const {
+  const ProfileRange range("classification head", RangeKind::kModule);
   const DropoutOptions drop{
       .p = is_training() ? config_.classifier_dropout : 0, .generator = &generator(), .row_keys = keys};
-  return classifier_.forward(dropout(pooled, drop));
+  return classifier_.forward(dropout(features, drop));
 }
 
 double DistilBert::forward_flops(const std::vector<int64_t>& lengths) const {

@@ -30,8 +30,13 @@ class DistilBert final : public SequenceClassifier {
   Tensor forward(const EncoderInput& input) const override;
   /// The last hidden states of all rows: [rows, width].
   Tensor hidden_states(const EncoderInput& input) const;
+  /// The pre-classifier's result, [sequences, width].
+  Tensor features(const EncoderInput& input) const override;
+  Tensor forward_head(const Tensor& features, const Tensor& keys = {}) const override;
   /// Logits from the last hidden state of each sequence's first token, [sequences, width].
-  Tensor classify(const Tensor& first, const EncoderInput& input) const;
+  Tensor classify(const Tensor& first, const EncoderInput& input) const {
+    return forward_head(pre_classify(first), input.sequence_keys());
+  }
 
   std::string hidden_layers() const override { return "encoder."; }
   void set_recompute(int64_t layers) override { encoder_.set_recompute(layers); }
@@ -48,6 +53,7 @@ class DistilBert final : public SequenceClassifier {
 
  private:
   Tensor embed(const EncoderInput& input) const;
+  Tensor pre_classify(const Tensor& first) const;
 
   DistilBertConfig config_;
   nn::Embedding word_, position_;

@@ -1,6 +1,12 @@
 #include "tern/models/encoder/input.h"
 
+#include "tern/core/ops/ops.h"
+
 namespace tern::models {
+
+Tensor EncoderInput::sequence_keys() const {
+  return layout.row_keys.defined() ? layout.row_keys.index({first_rows}) : Tensor();
+}
 
 EncoderInput encoder_input(const data::TokenBatch& batch) {
   EncoderInput input;

@@ -13,6 +13,8 @@ struct EncoderInput {
   SequenceLayout layout;
 
   int64_t sequences() const { return layout.sequences(); }
+  /// The row keys of the sequences' first tokens, int64 [sequences]; undefined without row keys.
+  Tensor sequence_keys() const;
 };
 
 /// The encoder input of a loader's batch; shares its tensors.

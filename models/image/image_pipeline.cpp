@@ -7,6 +7,7 @@
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/folders.h"
+#include "tern/core/ops/ops.h"
 #include "tern/models/hf_config.h"
 
 namespace tern::models {
@@ -69,17 +70,31 @@ Tensor ImagePipeline::prepare(std::span<const data::Image> images, int64_t size)
                               model().dtype());
 }
 
+void ImagePipeline::for_each_batch(const std::vector<data::Image>& images, int64_t size,
+                                   const std::function<void(const Tensor& prepared)>& use) const {
+  const int64_t values_an_image = 3 * size * size;
+  const auto batch = static_cast<size_t>(std::clamp<int64_t>(kBatchValues / values_an_image, 1, kBatch));
+  for (std::span<const data::Image> rest = images; !rest.empty(); rest = rest.subspan(std::min(batch, rest.size())))
+    use(prepare(rest.first(std::min(batch, rest.size())), size));
+}
+
 std::vector<Prediction> ImagePipeline::predict(const std::vector<data::Image>& images, TestTimeViews views) const {
   NoGrad off;
   std::vector<Prediction> predictions;
-  const int64_t size = test_time_size(views, preprocessing_.size), values_an_image = 3 * size * size;
-  const auto batch = static_cast<size_t>(std::clamp<int64_t>(kBatchValues / values_an_image, 1, kBatch));
-  for (std::span<const data::Image> rest = images; !rest.empty(); rest = rest.subspan(std::min(batch, rest.size()))) {
-    const Tensor prepared = prepare(rest.first(std::min(batch, rest.size())), size);
+  for_each_batch(images, test_time_size(views, preprocessing_.size), [&](const Tensor& prepared) {
     for (Prediction& p : predictions_of(test_time_logits(model(), prepared, views, preprocessing_.size)))
       predictions.push_back(std::move(p));
-  }
+  });
   return predictions;
+}
+
+Tensor ImagePipeline::features(const std::vector<data::Image>& images) const {
+  NoGrad off;
+  std::vector<Tensor> found;
+  for_each_batch(images, preprocessing_.size, [&](const Tensor& prepared) {
+    found.push_back(model().features(prepared).to(DType::kFloat32).to(Device()));
+  });
+  return found.empty() ? Tensor() : cat(found, 0);
 }
 
 }  // namespace tern::models

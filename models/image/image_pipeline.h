@@ -1,6 +1,7 @@
 #pragma once
 // An image classifier as it is used: model, preprocessing and label names in one folder.
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -48,8 +49,15 @@ class ImagePipeline {
   /// Predictions in the order of the images.
   std::vector<Prediction> predict(const std::vector<data::Image>& images,
                                   TestTimeViews views = TestTimeViews::kNone) const;
+  /// ImageClassifier::features() of the images in their order, float32 [images, width] on the CPU; undefined without
+  /// images.
+  Tensor features(const std::vector<data::Image>& images) const;
 
  private:
+  /// Calls `use` with all images in turn, a batch at a time, of this size.
+  void for_each_batch(const std::vector<data::Image>& images, int64_t size,
+                      const std::function<void(const Tensor& prepared)>& use) const;
+
   std::unique_ptr<ImageClassifier> model_;
   ImagePreprocessing preprocessing_;
 };

@@ -38,26 +38,21 @@ std::vector<ModelPreset> LstmConfig::presets() { return presets_of(kLstmPresets)
 
 LstmConfig LstmConfig::from_json(const std::string& text, const std::string& source) {
   ConfigFields fields(text, source);
-  std::string type = kLstmType;
-  fields.read("model_type", type);
-  TERN_CHECK(type == kLstmType, source, ": the model type is '", type, "'; Tern reads lstm here");
+  fields.read_type({kLstmType});
   LstmConfig config;
   fields.read(kLstmFields, config);
-  if (fields.is_null("pad_token_id")) config.padding_id = -1;
-  fields.read("pad_token_id", config.padding_id);
-  config.labels = fields.read_labels();
-  config.label_kind = fields.read_label_kind(config.labels.size());
+  fields.read_text_fields(config);
   fields.reject_unknown("LstmConfig");
   config.validate(source);
   return config;
 }
 
 void LstmConfig::validate(const std::string& source) const {
-  ConfigRules(source).bounds(kLstmFields, *this);
+  const ConfigRules rules(source);
+  rules.bounds(kLstmFields, *this);
   TERN_CHECK(pooling == "max" || pooling == "mean" || pooling == "last", source,
              ": \"pooling\" must be max, mean or last, got '", pooling, "'");
-  TERN_CHECK(padding_id >= -1 && padding_id < vocab_size, source, ": \"pad_token_id\" ", padding_id,
-             " is outside the vocabulary of ", vocab_size);
+  rules.padding(padding_id, vocab_size);
   check_labels(labels, source);
 }
 
@@ -66,9 +61,7 @@ std::string LstmConfig::to_json(DType dtype) const {
   json["architectures"] = {"LstmForSequenceClassification"};
   json["model_type"] = kLstmType;
   write_fields(json, kLstmFields, *this);
-  write_labels(json, labels);
-  json["pad_token_id"] = padding_id >= 0 ? ConfigFields::Json(padding_id) : ConfigFields::Json(nullptr);
-  json["problem_type"] = problem_type(label_kind);
+  write_text_fields(json, *this);
   json["torch_dtype"] = name_of(dtype);
   return json.dump(2) + "\n";
 }

@@ -84,20 +84,25 @@ Tensor LstmClassifier::pool(const nn::RecurrentOutput& states, const RecurrentLa
                       states.output, reduction, false);
 }
 
-Tensor LstmClassifier::forward(const EncoderInput& input) const {
+Tensor LstmClassifier::dropped(const Tensor& x, const Tensor& keys) const {
+  return dropout(x, {.p = is_training() ? config_.dropout : 0, .generator = &generator(), .row_keys = keys});
+}
+
+Tensor LstmClassifier::features(const EncoderInput& input) const {
   TERN_CHECK(input.layout.max_length <= config_.max_positions, "LSTM: a sequence has ", input.layout.max_length,
              " tokens, the model takes at most ", config_.max_positions);
   const PackedTokens packed = without_padding(input);
-  const double p = is_training() ? config_.dropout : 0;
-  const auto dropped = [&](const Tensor& x, const Tensor& keys) {
-    return dropout(x, {.p = p, .generator = &generator(), .row_keys = keys});
-  };
   const Tensor words = dropped(word_.forward(packed.tokens), packed.row_keys);
-  const Tensor pooled = pool(lstm_.forward(words, packed.layout), packed.layout);
+  return pool(lstm_.forward(words, packed.layout, {}, packed.row_keys), packed.layout);
+}
+
+Tensor LstmClassifier::forward_head(const Tensor& features, const Tensor& keys) const {
   const ProfileRange range("classification head", RangeKind::kModule);
-  Tensor keys = input.layout.row_keys;
-  if (keys.defined()) keys = keys.index({input.first_rows});
-  return classifier_.forward(dropped(pooled, keys));
+  return classifier_.forward(dropped(features, keys));
+}
+
+Tensor LstmClassifier::forward(const EncoderInput& input) const {
+  return forward_head(features(input), input.sequence_keys());
 }
 
 void LstmClassifier::set_recompute(int64_t layers) {

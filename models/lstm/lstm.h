@@ -32,6 +32,9 @@ class LstmClassifier final : public SequenceClassifier {
   /// Tokens with a mask of 0 are left out. On a GPU the host waits for the offsets.
   Tensor forward(const EncoderInput& input) const override;
   bool reads_lengths() const override { return true; }
+  /// The pooled states, [sequences, LstmConfig::pooled()].
+  Tensor features(const EncoderInput& input) const override;
+  Tensor forward_head(const Tensor& features, const Tensor& keys = {}) const override;
 
   std::string hidden_layers() const override { return "lstm."; }
   /// Throws Error unless layers is 0: a layer is one op over all steps, which keeps little besides its gates.
@@ -47,6 +50,7 @@ class LstmClassifier final : public SequenceClassifier {
   double forward_flops(const std::vector<int64_t>& lengths) const override;
 
  private:
+  Tensor dropped(const Tensor& x, const Tensor& keys) const;
   Tensor pool(const nn::RecurrentOutput& states, const RecurrentLayout& layout) const;
 
   LstmConfig config_;

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/ops/ops.h"
 #include "tern/models/text/text_task.h"
 
 namespace tern::models {
@@ -24,9 +25,8 @@ void TextPipeline::save(const std::string& dir) const {
   model().save_pretrained(dir);
 }
 
-std::vector<Prediction> TextPipeline::predict(const std::vector<std::string>& texts, int64_t max_length,
-                                              int64_t batch_tokens) const {
-  NoGrad off;
+void TextPipeline::for_each_batch(const std::vector<std::string>& texts, int64_t max_length, int64_t batch_tokens,
+                                  const std::function<void(const data::TokenBatch& batch)>& use) const {
   const int64_t limit = max_length > 0 ? std::min(max_length, model().max_positions()) : model().max_positions();
   auto tokens = std::make_shared<data::TokenSet>();
   for (const std::string& text : texts) {
@@ -34,17 +34,33 @@ std::vector<Prediction> TextPipeline::predict(const std::vector<std::string>& te
     tokens->ids.insert(tokens->ids.end(), ids.begin(), ids.end());
     tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
   }
-  std::vector<Prediction> predictions(texts.size());
-  if (texts.empty()) return predictions;
+  if (texts.empty()) return;
   std::vector<int32_t> rows(texts.size());
   std::iota(rows.begin(), rows.end(), 0);
   const data::TokenLoader loader = evaluation_loader(tokens, {}, rows, batch_tokens, tokenizer_.pad_id());
-  for (const data::TokenBatch& batch : loader.epoch(0)) {
-    std::vector<Prediction> found =
-        predictions_of(model().forward(encoder_input(batch.to(model().device()))), model().label_kind());
+  for (const data::TokenBatch& batch : loader.epoch(0)) use(batch.to(model().device()));
+}
+
+std::vector<Prediction> TextPipeline::predict(const std::vector<std::string>& texts, int64_t max_length,
+                                              int64_t batch_tokens) const {
+  NoGrad off;
+  std::vector<Prediction> predictions(texts.size());
+  for_each_batch(texts, max_length, batch_tokens, [&](const data::TokenBatch& batch) {
+    std::vector<Prediction> found = predictions_of(model().forward(encoder_input(batch)), model().label_kind());
     for (size_t i = 0; i < found.size(); ++i) predictions[static_cast<size_t>(batch.rows[i])] = std::move(found[i]);
-  }
+  });
   return predictions;
+}
+
+Tensor TextPipeline::features(const std::vector<std::string>& texts, int64_t max_length, int64_t batch_tokens) const {
+  NoGrad off;
+  std::vector<Tensor> found(texts.size());
+  for_each_batch(texts, max_length, batch_tokens, [&](const data::TokenBatch& batch) {
+    const Tensor features = model().features(encoder_input(batch)).to(DType::kFloat32).to(Device());
+    for (size_t i = 0; i < batch.rows.size(); ++i)
+      found[static_cast<size_t>(batch.rows[i])] = features[static_cast<int64_t>(i)];
+  });
+  return texts.empty() ? Tensor() : stack(found, 0);
 }
 
 }  // namespace tern::models

@@ -1,10 +1,12 @@
 #pragma once
 // A text classifier as it is used: model, tokenizer and label names in one folder.
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "tern/data/loader_tokens.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/prediction.h"
 #include "tern/models/pretrained.h"
@@ -31,8 +33,15 @@ class TextPipeline {
   /// tokens, and truncated to max_length tokens (0: the model's maximum).
   std::vector<Prediction> predict(const std::vector<std::string>& texts, int64_t max_length = 0,
                                   int64_t batch_tokens = 16384) const;
+  /// SequenceClassifier::features() of the texts in their order, float32 [texts, width] on the CPU; undefined without
+  /// texts. Batches are predict()'s.
+  Tensor features(const std::vector<std::string>& texts, int64_t max_length = 0, int64_t batch_tokens = 16384) const;
 
  private:
+  /// Calls `use` for batches on the model's device that have each text once; batch.rows are the texts' numbers.
+  void for_each_batch(const std::vector<std::string>& texts, int64_t max_length, int64_t batch_tokens,
+                      const std::function<void(const data::TokenBatch& batch)>& use) const;
+
   std::unique_ptr<SequenceClassifier> model_;
   data::WordPiece tokenizer_;
 };

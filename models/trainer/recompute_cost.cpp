@@ -8,6 +8,7 @@
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/core/memory/stream.h"
+#include "tern/nn/layers/batch_norm.h"
 
 namespace tern::models {
 namespace {
@@ -50,7 +51,7 @@ RecomputeCost measure_recompute(TrainingTask& task, const TrainOptions& options,
   nn::Module& module = task.module();
   Generator& generator = module.generator();
   const uint64_t offset = generator.offset();
-  module.train();
+  nn::train_except_frozen_norms(module);
   task.begin_epoch(0);
   TERN_CHECK(task.next_batch(), "recompute: there is no batch to measure on");
   RecomputeCost cost;

@@ -9,6 +9,7 @@
 #include "tern/dist/gather_tensors.h"
 #include "tern/models/trainer/snapshot.h"
 #include "tern/models/trainer/training_step.h"
+#include "tern/nn/layers/batch_norm.h"
 
 namespace tern::models {
 namespace {
@@ -123,7 +124,7 @@ class Loop {
   }
 
   void run_epoch() {
-    task_.module().train();
+    nn::train_except_frozen_norms(task_.module());
     begin_batches();
     int64_t queued = position_.step, in_epoch = position_.step_in_epoch;
     while (!result_.stopped && queued < total_steps_ && in_epoch < steps_of(position_.epoch)) {

@@ -67,6 +67,10 @@ struct TrainOptions {
   // > 0: exponential moving averages of the weights with this decay (optim::EMA) are validated, kept as the best and
   // left in the module, instead of the weights.
   double ema = 0;
+  // > 0: after every so many steps the weights go a part of the way from where they were then to where they are now
+  // (optim::LookAhead); averages and validation follow them. Steps are not captured.
+  int64_t lookahead = 0;
+  double lookahead_alpha = 0.5;
   bool kahan = false;  // bfloat16 weights: a compensation of 16 bits each instead of fp32 master copies
   Device device = {};
   bool capture = true;    // CUDA: replay steps of fixed shapes as graphs
@@ -153,6 +157,8 @@ struct TrainResult {
 ///
 /// Trains, validates after every epoch and leaves the weights of the best epoch (highest metric, then lowest loss) in
 /// the module; the last ones when stopped or when there is nothing to validate on (of TrainOptions::ema, the averages).
+/// Frozen parameters (Module::freeze) have no state in the optimizer and no averages, and batch norms of which all
+/// parameters are frozen are in evaluation mode (nn::train_except_frozen_norms).
 /// A loss or gradient that is not finite changes no weight: the step is repeated in anomaly mode and Error names step,
 /// op and examples; the module then holds the best epoch's weights, or the last ones before that step.
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer);

@@ -58,6 +58,14 @@ std::string examples_text(const TrainingTask& task, const TrainingStep::Pending&
   return shown.size() > kShown ? text + " and " + std::to_string(shown.size() - kShown) + " more" : text;
 }
 
+/// Frozen parameters have neither state nor averages.
+std::vector<NamedTensor> trained_parameters(const nn::Module& module) {
+  std::vector<NamedTensor> parameters = module.parameters();
+  std::erase_if(parameters, [](const NamedTensor& parameter) { return !parameter.tensor.requires_grad(); });
+  TERN_CHECK(!parameters.empty(), "train: all parameters of the module are frozen, so that nothing is left to train");
+  return parameters;
+}
+
 optim::Schedule schedule_of(const TrainOptions& options, int64_t total_steps) {
   if (options.rate_factor) return optim::Schedule(options.rate_factor);
   return optim::schedule_by_name(options.schedule, {.total_steps = total_steps, .warmup = options.warmup},
@@ -73,14 +81,18 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
       scaler_({.enabled = needs_loss_scale(task.module(), options)}),
       schedule_(schedule_of(options, total_steps)),
       captured_([this](const std::vector<Tensor>& inputs) { return run(inputs); },
-                {.enabled = options.capture && options.device.is_cuda() && task.fixed_shapes() &&
-                            algorithm_of(options).capturable}) {
-  const auto groups = parameter_groups(task.module().parameters(), options);
+                {.enabled = options.capture && options.device.is_cuda() && options.lookahead == 0 &&
+                            task.fixed_shapes() && algorithm_of(options).capturable}) {
+  const std::vector<NamedTensor> trained = trained_parameters(task.module());
+  const auto groups = parameter_groups(trained, options);
   if (options.parallel)
     optimizer_ = std::make_unique<dist::ShardedOptimizer>(*options.parallel, groups, algorithm_of(options));
   else
     optimizer_ = std::make_unique<optim::Optimizer>(groups, algorithm_of(options));
-  if (options.ema > 0) ema_.emplace(task.module().parameters(), optim::EmaOptions{.decay = options.ema});
+  if (options.lookahead > 0)
+    lookahead_.emplace(*optimizer_, trained,
+                       optim::LookAheadOptions{.steps = options.lookahead, .alpha = options.lookahead_alpha});
+  if (options.ema > 0) ema_.emplace(trained, optim::EmaOptions{.decay = options.ema});
   if (options.schedule == "plateau" && !options.rate_factor) {
     plateau_.emplace(*optimizer_, optim::plateau_options(options.schedule_parameters));
     plateau_rates_ = plateau_->get_last_lr();
@@ -144,6 +156,7 @@ std::vector<Tensor> TrainingStep::run(const std::vector<Tensor>& inputs) {
     update_ = optimizer_->step(
         {.max_norm = max_norm, .skip_non_finite = true, .earlier_norm = optim::gradient_norm({loss}, loss.device())});
   }
+  if (lookahead_) lookahead_->after_step();
   if (ema_) ema_->update(update_);
   optimizer_->zero_grad();
   return {loss};
@@ -204,7 +217,7 @@ StepMetrics TrainingStep::finish(Pending& pending) {
 }
 
 StateView TrainingStep::state() const {
-  StateView state = optimizer_->state_dict();
+  StateView state = lookahead_ ? lookahead_->state_dict() : optimizer_->state_dict();
   for (const NamedTensor& entry : scaler_.state_dict()) state.push_back({kScaler + entry.name, entry.tensor});
   if (ema_)
     for (const NamedTensor& entry : ema_->state_dict()) state.push_back({kEma + entry.name, entry.tensor});
@@ -235,7 +248,10 @@ void TrainingStep::load_state(const StateView& state) {
   TERN_CHECK(plateau.empty() != plateau_.has_value(), "resume: the checkpoint ", plateau.empty() ? "has no" : "has a",
              " state of the schedule plateau, this run ", plateau_ ? "needs one" : "has another schedule",
              ": it was made with another --schedule");
-  optimizer_->load_state_dict(optimizer);
+  if (lookahead_)
+    lookahead_->load_state_dict(optimizer);
+  else
+    optimizer_->load_state_dict(optimizer);
   if (ema_) ema_->load_state_dict(ema);
   if (scaler_.enabled()) scaler_.load_state_dict(scaler);
   if (plateau_) {

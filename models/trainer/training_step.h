@@ -44,8 +44,9 @@ class TrainingStep {
   /// The averages of the weights; null without TrainOptions::ema.
   const optim::EMA* ema() const { return ema_ ? &*ema_ : nullptr; }
 
-  /// The state of the optimizer, the loss scaler's under "scaler/", the averages' under "ema/" and the plateau's under
-  /// "plateau/". Handles on live tensors. To be called by all ranks; of a sharded optimizer rank 0 alone has it.
+  /// The state of the optimizer (with TrainOptions::lookahead that of LookAhead), the loss scaler's under "scaler/",
+  /// the averages' under "ema/" and the plateau's under "plateau/". Handles on live tensors. To be called by all ranks;
+  /// of a sharded optimizer rank 0 alone has it.
   StateView state() const;
   /// Throws Error when it is not that of this optimizer and model.
   void load_state(const StateView& state);
@@ -73,6 +74,7 @@ class TrainingStep {
   optim::Schedule schedule_;
   std::optional<optim::ReduceLROnPlateau> plateau_;
   std::vector<double> plateau_rates_;  // of each group, without the warmup
+  std::optional<optim::LookAhead> lookahead_;
   std::optional<optim::EMA> ema_;
   const std::vector<Part>* work_ = nullptr;  // the parts of the step that is run or recorded
   int64_t parts_ = 1, recorded_parts_ = 0;

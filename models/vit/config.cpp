@@ -57,9 +57,7 @@ std::vector<ModelPreset> ViTConfig::presets() { return presets_of(kViTPresets); 
 
 ViTConfig ViTConfig::from_json(const std::string& text, const std::string& source) {
   ConfigFields fields(text, source);
-  std::string type = kPlainType;
-  fields.read("model_type", type);
-  TERN_CHECK(type == kPlainType || type == kOwnType, source, ": the model type is '", type, "'; Tern reads vit here");
+  const std::string type = fields.read_type({kPlainType, kOwnType});
   ViTConfig config;
   fields.read(kViTFields, config);
   if (type == kOwnType) fields.read(kOwnFields, config);

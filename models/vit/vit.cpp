@@ -128,22 +128,21 @@ Tensor ViT::embed(const Tensor& images, const EncoderInput& input) const {
 }
 
 Tensor ViT::forward(const Tensor& images, const Tensor& image_keys) const {
-  const EncoderInput input = layout(images, image_keys);
-  const Tensor x = embed(images, input);
-  Tensor pooled;
-  if (config_.mean_pool()) {
-    const Tensor states = encoder_.forward(x, input).reshape({images.size(0), -1, config_.width});
-    pooled = mean(states.slice(1, class_token_ ? 1 : 0), {1});
-    if (pool_norm_) pooled = pool_norm_->forward(pooled);
-  } else {
-    pooled = encoder_.forward_first(x, input);
-  }
-  return classify(pooled);
+  return forward_head(features(images, image_keys), image_keys);
 }
 
-Tensor ViT::classify(const Tensor& pooled) const {
+Tensor ViT::features(const Tensor& images, const Tensor& image_keys) const {
+  const EncoderInput input = layout(images, image_keys);
+  const Tensor x = embed(images, input);
+  if (!config_.mean_pool()) return encoder_.forward_first(x, input);
+  const Tensor states = encoder_.forward(x, input).reshape({images.size(0), -1, config_.width});
+  const Tensor pooled = mean(states.slice(1, class_token_ ? 1 : 0), {1});
+  return pool_norm_ ? pool_norm_->forward(pooled) : pooled;
+}
+
+Tensor ViT::forward_head(const Tensor& features, const Tensor& /*image_keys*/) const {
   const ProfileRange range("classification head", RangeKind::kModule);
-  return classifier_.forward(pooled);
+  return classifier_.forward(features);
 }
 
 Tensor ViT::hidden_states(const Tensor& images) const {

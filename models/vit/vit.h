@@ -36,9 +36,9 @@ class ViT final : public ImageClassifier {
   Tensor forward(const Tensor& images, const Tensor& image_keys = {}) const override;
   /// The states of all tokens after the last norm (before it if pool is "mean"), class token first: [n, tokens, width].
   Tensor hidden_states(const Tensor& images) const;
-  /// Logits [n, labels] of pooled states [n, width] as from forward()'s pooling, for instance the class token's state
-  /// after the last norm.
-  Tensor classify(const Tensor& pooled) const;
+  /// The pooled states: the class token's after the last norm, or the mean of the patches'.
+  Tensor features(const Tensor& images, const Tensor& image_keys = {}) const override;
+  Tensor forward_head(const Tensor& features, const Tensor& image_keys = {}) const override;
   /// The attention probabilities of each layer: [n, heads, tokens, tokens].
   std::vector<Tensor> attention_maps(const Tensor& images) const;
   /// Over all layers (Abnar & Zuidema, arXiv:2005.00928): the contribution of each patch to the class token's state, or

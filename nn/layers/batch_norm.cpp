@@ -1,6 +1,8 @@
 #include "tern/nn/layers/batch_norm.h"
 
+#include <algorithm>
 #include <cmath>
+#include <vector>
 
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/profiler/profiler.h"
@@ -49,6 +51,17 @@ Tensor BatchNorm::forward(const Tensor& input, ImageActivation activation, const
       options.momentum = options_.momentum ? *options_.momentum : 1 / static_cast<double>(batches.item<int64_t>());
     }
     return batch_norm(x, running_mean(), running_var(), weight(), bias(), options, residual);
+  });
+}
+
+void train_except_frozen_norms(Module& module) {
+  module.train();
+  module.apply([](Module& part) {
+    if (dynamic_cast<const BatchNorm*>(&part) == nullptr) return;
+    const std::vector<NamedTensor> parameters = part.parameters();
+    const bool frozen = std::none_of(parameters.begin(), parameters.end(),
+                                     [](const NamedTensor& p) { return p.tensor.requires_grad(); });
+    if (frozen && !parameters.empty()) part.eval();
   });
 }
 

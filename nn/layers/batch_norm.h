@@ -71,4 +71,9 @@ class BatchNorm3d final : public BatchNorm {
       : BatchNorm(s, 3, channels, options) {}
 };
 
+/// module.train(), except that batch norms whose parameters are all frozen (Module::freeze) are in evaluation mode:
+/// they normalise by their running statistics, which stay as they are, like torchvision's FrozenBatchNorm2d and the
+/// norms of timm.utils.freeze. A norm without parameters is in training mode.
+void train_except_frozen_norms(Module& module);
+
 }  // namespace tern::nn

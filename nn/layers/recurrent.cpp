@@ -114,15 +114,16 @@ void RecurrentLayers::check_state(const RecurrentState& initial, int64_t batch) 
   TERN_CHECK(kind_ == RecurrentKind::kLstm || !initial.cell.defined(), "nn::", type_, ": only nn::LSTM has cells");
 }
 
-RecurrentOutput RecurrentLayers::run(const Tensor& x, const RecurrentLayout& layout,
-                                     const RecurrentState& initial) const {
+RecurrentOutput RecurrentLayers::run(const Tensor& x, const RecurrentLayout& layout, const RecurrentState& initial,
+                                     const Tensor& row_keys) const {
   TERN_CHECK(x.dim() == 2 && x.size(1) == input_, "nn::", type_, ": expected ", input_, " columns of x, got ",
              x.shape());
   check_state(initial, layout.batch());
   std::vector<Tensor> hidden, cells;
   Tensor y = x;
   for (int64_t l = 0; l < layers_; ++l) {
-    if (l > 0 && is_training() && dropout_ > 0) y = dropout(y, {.p = dropout_, .generator = &generator()});
+    if (l > 0 && is_training() && dropout_ > 0)
+      y = dropout(y, {.p = dropout_, .generator = &generator(), .row_keys = row_keys});
     std::vector<Tensor> outputs;
     for (int64_t d = 0; d < directions_; ++d) {
       const int64_t i = l * directions_ + d;
@@ -138,12 +139,12 @@ RecurrentOutput RecurrentLayers::run(const Tensor& x, const RecurrentLayout& lay
   return {y, {stack(hidden), cells.empty() ? Tensor() : stack(cells)}};
 }
 
-RecurrentOutput RecurrentLayers::forward(const Tensor& x, const RecurrentLayout& layout,
-                                         const RecurrentState& initial) const {
+RecurrentOutput RecurrentLayers::forward(const Tensor& x, const RecurrentLayout& layout, const RecurrentState& initial,
+                                         const Tensor& row_keys) const {
   const ProfileRange range(name());
   RecurrentOutput found;
   const Tensor output = hooked(x, [&](const Tensor& given) {
-    found = run(given, layout, initial);
+    found = run(given, layout, initial, row_keys);
     return found.output;
   });
   return {output, found.state};
@@ -151,7 +152,7 @@ RecurrentOutput RecurrentLayers::forward(const Tensor& x, const RecurrentLayout&
 
 RecurrentOutput RecurrentLayers::forward(const Tensor& x, const SequenceLayout& layout,
                                          const RecurrentState& initial) const {
-  return forward(x, RecurrentLayout::packed(layout), initial);
+  return forward(x, RecurrentLayout::packed(layout), initial, layout.row_keys);
 }
 
 RecurrentOutput RecurrentLayers::forward(const Tensor& x, const RecurrentState& initial) const {

@@ -46,8 +46,10 @@ class RecurrentLayers : public Module {
                           const RecurrentState& initial = {}) const;
   /// Packed sequences, as Tern's text batches are. x: [tokens, in]; output: [tokens, directions * state].
   RecurrentOutput forward(const Tensor& x, const SequenceLayout& layout, const RecurrentState& initial = {}) const;
-  /// The same, where the layout serves several modules.
-  RecurrentOutput forward(const Tensor& x, const RecurrentLayout& layout, const RecurrentState& initial = {}) const;
+  /// The same, where the layout serves several modules. row_keys: int64 [tokens] or undefined, of the masks of dropout
+  /// between layers (DropoutOptions::row_keys); a SequenceLayout has its own.
+  RecurrentOutput forward(const Tensor& x, const RecurrentLayout& layout, const RecurrentState& initial = {},
+                          const Tensor& row_keys = {}) const;
 
   int64_t input_size() const { return input_; }
   /// Columns of the output.
@@ -65,7 +67,8 @@ class RecurrentLayers : public Module {
     Parameter input, state;
     std::optional<Parameter> input_bias, state_bias, projection;
   };
-  RecurrentOutput run(const Tensor& x, const RecurrentLayout& layout, const RecurrentState& initial) const;
+  RecurrentOutput run(const Tensor& x, const RecurrentLayout& layout, const RecurrentState& initial,
+                      const Tensor& row_keys = {}) const;
   void check_state(const RecurrentState& initial, int64_t batch) const;
 
   const char* type_;

@@ -50,12 +50,24 @@ def small_resnet18(**options):
     return model
 
 
+def features(model, images):
+    """What the last linear layer reads."""
+    read = []
+    last = [m for m in model.modules() if isinstance(m, torch.nn.Linear)][-1]
+    hook = last.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    model(images)
+    hook.remove()
+    return read[0]
+
+
 def case(name, make, side, **options):
     model = fill(make(num_classes=CLASSES, **options))
     images = (torch.from_numpy(uniform("images", 3 * 3 * side * side)).reshape(3, 3, side, side) * 4 - 2).float().double()
     model.eval()
     with torch.no_grad():
         logits = model(images)
+        read = features(model, images)
+        mix = torch.from_numpy(uniform("features", read.numel())).reshape(read.shape) - 0.5
         single = model.float()(images.float()).double()
     model.double().train()
     trained = model(images)
@@ -67,7 +79,9 @@ def case(name, make, side, **options):
         slopes[key] = [float((p.grad * along).sum()), float(p.grad.norm())]
     means = {key: float(b.norm()) for key, b in model.named_buffers() if key.endswith(("running_mean", "running_var"))}
     return {"name": name, "side": side, "parameters": sum(p.numel() for p in model.parameters()),
-            "logits": logits.tolist(), "float32_error": float((single - logits).abs().max()),
+            "logits": logits.tolist(),
+            "features": [read.shape[1], (read * mix).sum(1).tolist(), read.norm(dim=1).tolist()],
+            "float32_error": float((single - logits).abs().max()),
             "train_logits": trained.tolist(), "slopes": slopes, "buffers": means}
 
 

@@ -91,6 +91,18 @@ Tensor numbers_of(const json& rows) {
   return from_vector(all, {static_cast<int64_t>(rows.size()), static_cast<int64_t>(rows[0].size())});
 }
 
+/// want: the width, a weighted sum and the norm of each image's features.
+void expect_features(const Tensor& features, const json& want) {
+  ASSERT_EQ(features.shape(), (Shape{3, want[0].get<int64_t>()}));
+  const Tensor mix = from_vector(uniform("features", features.numel()), features.shape()) - 0.5;
+  const Tensor sums = sum(features * mix, {1}), norms = norm(features, {1});
+  for (int64_t i = 0; i < 3; ++i) {
+    const double length = want[2][static_cast<size_t>(i)];
+    EXPECT_NEAR(sums[i].item<double>(), want[1][static_cast<size_t>(i)].get<double>(), 1e-4 * length);
+    EXPECT_NEAR(norms[i].item<double>(), length, 1e-4 * length);
+  }
+}
+
 class CnnGolden : public ::testing::TestWithParam<std::string> {};
 
 TEST_P(CnnGolden, Logits) {
@@ -104,7 +116,11 @@ TEST_P(CnnGolden, Logits) {
   const double close = 4 * want["float32_error"].get<double>() + 8 * 0x1p-24 * max(abs(expected)).item<double>();
   expect_near(model->forward(images_of(side, float32)).to(float64), expected, close);
   NoGrad folded;
-  expect_near(model->forward(images_of(side, float32)).to(float64), expected, 2 * close);
+  const Tensor images = images_of(side, float32), logits = model->forward(images);
+  expect_near(logits.to(float64), expected, 2 * close);
+  const Tensor features = model->features(images);
+  EXPECT_EQ(model->forward_head(features).to_vector<float>(), logits.to_vector<float>());
+  expect_features(features.to(float64), want["features"]);
 }
 
 TEST_P(CnnGolden, TrainingStep) {

@@ -85,6 +85,9 @@ TEST(LstmClassifier, IsEmbeddingLstmPoolingAndClassifier) {
       expect_close(logits[0], logits_of(model, tokens.slice(0, 0, 4))[0]);
       expect_close(logits[1], logits_of(model, tokens.slice(0, 4, 5))[0]);
       expect_close(logits[2], logits_of(model, tokens.slice(0, 5))[0]);
+      const Tensor features = model.features(packed_input(tokens, {4, 1, 7}));
+      EXPECT_EQ(features.shape(), (Shape{3, model.config().pooled()}));
+      EXPECT_EQ(model.forward_head(features).to_vector<double>(), logits.to_vector<double>());
       // Padding is left out.
       const Tensor rows = zeros({3, 7}, {.dtype = int64}), mask = zeros({3, 7}, {.dtype = int64});
       for (const auto& [row, begin, end] : {std::array<int64_t, 3>{0, 0, 4}, {1, 4, 5}, {2, 5, 12}}) {

@@ -50,6 +50,7 @@ inline std::string random_of_form(const std::string& name, std::mt19937_64& rand
   const std::string number = std::to_string(random_whole(1, 1'000'000, random));
   if (name == "--split") return one_of({"official", "all", "80/10/10", "0.7/0.2/0.1", number + "/5/" + number});
   if (name == "--fold") return std::to_string(random_whole(1, 9, random)) + "/" + number;
+  if (name == "--freeze") return one_of({"*.bias", "layer[1-3].*,bn1.*", "part" + number + ".*"});
   if (name == "--recompute") return one_of({"none", "block", "every-" + number});
   if (name == "--schedule-milestones") return one_of({"0.5", "1," + number, "0.25,0.75," + number});
   if (name == "--checkpoint-every") return number + one_of({"", "s", "m", "h"});

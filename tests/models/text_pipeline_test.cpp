@@ -6,6 +6,7 @@
 
 #include <cmath>
 
+#include "tern/core/ops/ops.h"
 #include "tern/models/text/text_task.h"
 #include "tern/tests/places.h"
 
@@ -48,6 +49,27 @@ TEST(TextPipeline, PredictionsAreOfTheirTextAlone) {
   EXPECT_EQ(pipeline.predict({texts(8)[7] + " great"})[0].logits, pipeline.predict({texts(8)[7] + " plot"})[0].logits);
   EXPECT_EQ(pipeline.predict({"movie great"}, 3)[0].logits, pipeline.predict({"movie plot"}, 3)[0].logits);
   EXPECT_NE(pipeline.predict({"movie great"})[0].logits, pipeline.predict({"movie plot"})[0].logits);
+}
+
+/// They are the text's own, in the order of the texts, and the classifier's last layer makes logits of them.
+TEST(TextPipeline, Features) {
+  const TextPipeline pipeline = TextPipeline::load(kModel);
+  pipeline.model().eval();
+  const std::vector<std::string> all = texts(50);
+  const Tensor features = pipeline.features(all);
+  ASSERT_EQ(features.dim(), 2);
+  ASSERT_EQ(features.size(0), 50);
+  const StateView state = pipeline.model().state_dict();
+  const Tensor by_hand = linear(features, find(state, "classifier.weight"), find(state, "classifier.bias"));
+  EXPECT_EQ(pipeline.model().forward_head(features).to_vector<float>(), by_hand.to_vector<float>());
+  const std::vector<Prediction> predictions = pipeline.predict(all);
+  for (size_t i = 0; i < all.size(); ++i)
+    for (size_t k = 0; k < 3; ++k)
+      EXPECT_NEAR(by_hand[static_cast<int64_t>(i)][static_cast<int64_t>(k)].item<double>(), predictions[i].logits[k],
+                  20 * 0x1p-24);
+  EXPECT_EQ(min(features).item<float>(), 0);  // behind ReLU
+  EXPECT_GT(max(features).item<float>(), 0);
+  EXPECT_FALSE(pipeline.features({}).defined());
 }
 
 TEST(TextPipeline, EvaluateAgreesWithPredict) {

@@ -200,5 +200,37 @@ TEST(BatchNorm, WhatIsRefused) {
   expect_error([&] { norm.forward(ones({2, 4, 4, 4})); }, {"made for 3 channels, got x [2, 4, 4, 4]"});
 }
 
+/// Two norms and one without parameters.
+class Norms final : public nn::Module {
+ public:
+  explicit Norms(const nn::Scope& s)
+      : Module(s),
+        a(sub("a"), 2),
+        b(sub("b"), 2),
+        plain(sub("plain"), 2, {.affine = false}),
+        linear(sub("linear"), 2, 2) {}
+  nn::BatchNorm1d a, b, plain;
+  nn::Linear linear;
+};
+
+TEST(BatchNorm, FrozenNormsKeepTheirStatistics) {
+  Norms norms{nn::Scope()};
+  const auto modes = [&] {
+    return std::vector<bool>{norms.is_training(), norms.a.is_training(), norms.b.is_training(),
+                             norms.plain.is_training(), norms.linear.is_training()};
+  };
+  norms.freeze("a.*");
+  norms.freeze("b.weight");
+  norms.freeze("linear.*");
+  nn::train_except_frozen_norms(norms);
+  EXPECT_EQ(modes(), (std::vector<bool>{true, false, true, true, true}));
+  const Tensor x = fresh_normal({5, 2}, 9);
+  EXPECT_EQ(norms.a.forward(x).to_vector<float>(), batch_norm(x, zeros({2}), ones({2})).to_vector<float>());
+  norms.unfreeze("a.bias");
+  norms.freeze("b.bias");
+  nn::train_except_frozen_norms(norms);
+  EXPECT_EQ(modes(), (std::vector<bool>{true, true, false, true, true}));
+}
+
 }  // namespace
 }  // namespace tern::test

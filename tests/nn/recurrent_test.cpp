@@ -283,6 +283,31 @@ TEST(Recurrent, DropoutIsBetweenLayersInTrainingAlone) {
 }
 
 /// Gradients of fp32 weights in a region of 16 bits, near those without it.
+/// With row keys a sequence's masks, and so its gradients, do not depend on the other sequences and their order.
+TEST(Recurrent, DropoutIsKeyedByRows) {
+  Generator generator = fresh_generator();
+  const Tensor x = randn({7, 3}, generator, {.dtype = float64}), keys = arange(100, 107);
+  for_each_module(3, 4, {.layers = 3, .dropout = 0.5, .bidirectional = true},
+                  [&](nn::RecurrentLayers& module, const char* name) {
+                    SCOPED_TRACE(name);
+                    const auto run = [&](const Tensor& rows, const std::vector<int64_t>& lengths) {
+                      module.generator().set_offset(9);
+                      SequenceLayout layout = packed_layout(lengths);
+                      layout.row_keys = keys.index({rows});
+                      const Tensor in = x.index({rows}).set_requires_grad(true);
+                      const Tensor y = module.forward(in, layout).output;
+                      return std::pair(y.detach(), grad({sum(square(y))}, {in})[0]);
+                    };
+                    const auto whole = run(arange(0, 7), {4, 3});
+                    const auto turned = run(cat({arange(4, 7), arange(0, 4)}), {3, 4});
+                    const auto alone = run(arange(4, 7), {3});
+                    expect_close(turned.first, cat({whole.first.slice(0, 4), whole.first.slice(0, 0, 4)}));
+                    expect_close(turned.second, cat({whole.second.slice(0, 4), whole.second.slice(0, 0, 4)}));
+                    expect_close(alone.first, whole.first.slice(0, 4));
+                    expect_close(alone.second, whole.second.slice(0, 4));
+                  });
+}
+
 TEST(Recurrent, Autocast) {
   Generator generator = fresh_generator();
   const Tensor x = randn({6, 3, 5}, generator);

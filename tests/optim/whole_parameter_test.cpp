@@ -463,5 +463,45 @@ TEST(LookAhead, FollowsItsFormulaAndResumes) {
   }
 }
 
+/// Weight and compensation together follow the formula to 16 bits of mantissa.
+TEST(LookAhead, CompensatedWeights) {
+  const Tensor start = fresh_normal({5, 3}, 2).to(bfloat16);
+  Tensor weight = leaf(start.clone()), plain = leaf(start.to(float32));
+  optim::SGD inner({{"w", weight}}, {.lr = 0.01, .master_weights = false, .kahan = true});
+  optim::SGD alone({{"w", plain}}, {.lr = 0.01});
+  optim::LookAhead optimizer(inner, {.steps = 2, .alpha = 0.25});
+  Values slow = start.to_vector<double>();
+  for (uint64_t step = 1; step <= 8; ++step) {
+    const Tensor gradient = fresh_normal({5, 3}, 20 + step).to(bfloat16);
+    weight.set_grad(gradient);
+    plain.set_grad(gradient.to(float32));
+    optimizer.step();
+    alone.step();
+    if (step % 2 != 0) continue;
+    const Values fast = plain.to_vector<double>();
+    for (size_t i = 0; i < slow.size(); ++i) slow[i] += 0.25 * (fast[i] - slow[i]);
+    NoGrad off;
+    plain.detach().copy_(from_vector(slow, {5, 3}));
+  }
+  const Tensor sum = weight.detach().to(float32) + find(inner.state_dict(), "compensation.w").to(float32);
+  EXPECT_LE(relative_error(sum.to_vector<double>(), slow), 16 * 0x1p-16);
+}
+
+TEST(LookAhead, PartsOfWeights) {
+  Tensor weight = leaf(fresh_normal({4}, 3)), part = leaf(fresh_normal({2}, 4));
+  optim::SGD inner({{"w", part}}, {.lr = 0.1});
+  optim::LookAhead whole(inner, {{"w", weight}}, {.steps = 1, .alpha = 0.5});
+  const Tensor before = weight.detach().clone();
+  NoGrad off;
+  weight.detach().add_(ones({4}));  // as an exchange of the parts does
+  whole.after_step();
+  EXPECT_LE(max(abs(weight.detach() - (before + 0.5))).item<double>(), 1e-6);
+  expect_error(
+      [&] {
+        optim::LookAhead(inner, {{"w", leaf(weight.to(bfloat16))}}, {});
+      },
+      {"parts of the weight 'w'", "float32 or float64, got bfloat16"});
+}
+
 }  // namespace
 }  // namespace tern::test

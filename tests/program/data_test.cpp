@@ -19,6 +19,20 @@ class DataTest : public ProgramTest {
   }
 };
 
+/// A label that only the test rows have is named, and training rows of one label alone are an error.
+TEST_F(DataTest, LabelsWithoutTrainingRows) {
+  for (const char* label : {"a", "b"})
+    for (int i = 0; i < 12; ++i) write("set/train/" + std::string(label) + "/" + std::to_string(i) + ".txt", "a word");
+  for (const char* label : {"a", "b", "c"}) write("set/test/" + std::string(label) + "/0.txt", "a word");
+  EXPECT_TRUE(has(succeeds(train("set")).err, "no training row has the label 'c', so the model cannot learn it"));
+  fs::remove_all(file("run"));
+  fs::remove_all(file("set/test/c"));
+  EXPECT_FALSE(has(succeeds(train("set")).err, "no training row"));
+  fs::remove_all(file("run"));
+  fs::remove_all(file("set/train/b"));
+  expect_error(tern(train("set")), 1, {"training rows have one label alone", "--split"});
+}
+
 /// A few; tests/data/text_set_test.cpp has the others.
 TEST_F(DataTest, DamagedFiles) {
   expect_rejected("a.csv", "label,text\n0,x\n1,y,z\n", {"a.csv:3"});

@@ -29,6 +29,39 @@ TEST_F(OptimizerProgramTest, ARunGoesOnWithEach) {
   }
 }
 
+TEST_F(OptimizerProgramTest, LookaheadAroundSeveral) {
+  for (const std::string name : {"adamw", "sgd", "muon", "adafactor"}) {
+    SCOPED_TRACE(name);
+    const std::string whole = "whole-" + name;
+    succeeds(run(whole, {"--optimizer", name, "--lookahead", "3", "--ema", "0.9"}));
+    copy(whole, name);
+    succeeds(resume(name + "/checkpoints/step-00000010"));  // between two steps of the slow weights
+    expect_same(name, whole);
+  }
+  succeeds(run("plain", "--ema 0.9"));
+  EXPECT_FALSE(weights("plain") == weights("adamw"));
+  succeeds(run("all", "--ema 0.9 --lookahead 3 --lookahead-alpha 1"));  // goes all the way: no change but rounding
+  EXPECT_EQ(json("all/run.json")["options"]["lookahead_alpha"], 1);
+  EXPECT_FALSE(weights("all") == weights("adamw"));
+  expect_error(tern(run("all", "--ema 0.9 --lookahead 3 --resume all")), 1, {"--lookahead-alpha was 1"});
+  expect_error(tern(run("x", "--lookahead-alpha 0.3")), 2, {"--lookahead-alpha requires --lookahead"});
+}
+
+TEST_F(OptimizerProgramTest, LookaheadInSeveralProcesses) {
+  if (!has_mpi()) GTEST_SKIP() << "mpi: there is no MPI";
+  const auto launched = [&](const std::string& out, const Words& more) {
+    return tern(Words{"launch", "--quiet", "--threads", "1", "--nproc", "2", "--logs", "logs-" + out, "--"} +
+                run(out, Words{"--lookahead", "3", "--keep", "9"} + more));
+  };
+  for (const std::string strategy : {"ddp", "zero1"})
+    EXPECT_EQ(launched(strategy, {"--strategy", strategy}).status, 0) << strategy;
+  EXPECT_TRUE(weights("ddp") == weights("zero1"));
+  copy("zero1", "again");
+  succeeds(Words("launch --quiet --threads 1 --nproc 2 --logs logs-again -- resume again/checkpoints/step-00000010"));
+  EXPECT_TRUE(weights("again") == weights("zero1"));
+  EXPECT_NE(launched("low", "--strategy zero1 --dtype bf16-true").status, 0);
+}
+
 TEST_F(OptimizerProgramTest, MomentumIsRecordedAndCompared) {
   succeeds(run("plain", "--optimizer sgd --momentum 0.8"));
   succeeds(run("nesterov", "--optimizer sgd --momentum 0.8 --nesterov"));

@@ -100,6 +100,27 @@ TEST_F(PredictTest, ClosedPipeIsAnError) {
   }
 }
 
+/// A line of numbers for each text, the same in both forms; --tta has none.
+TEST_F(PredictTest, Features) {
+  const std::string texts = "the movie\n\na great plot\n", jsonl = "{\"text\": \"the movie\"}\n{\"text\": \"\"}\n";
+  const std::vector<std::string> lines = lines_of(succeeds("predict curve --features", texts).out);
+  const std::vector<Json> records = json_lines(succeeds("predict curve --features --jsonl", jsonl).out);
+  ASSERT_EQ(lines.size(), 3u);
+  ASSERT_EQ(records.size(), 2u);
+  const size_t width = json("curve/config.json")["dim"];
+  for (size_t i = 0; i < 2; ++i) {
+    std::istringstream in(lines[i]);
+    std::vector<float> numbers;
+    for (float number = 0; in >> number;) numbers.push_back(number);
+    EXPECT_EQ(numbers.size(), width);
+    const auto recorded = records[i]["features"].get<std::vector<float>>();
+    ASSERT_EQ(recorded.size(), width);
+    for (size_t k = 0; k < width; ++k) EXPECT_NEAR(numbers[k], recorded[k], 1e-5);
+  }
+  EXPECT_NE(lines[0], lines[2]);
+  EXPECT_EQ(succeeds("predict curve --features").out, "");
+}
+
 TEST_F(PredictTest, Tokenize) {
   const std::string text = "Hello, world! Unbelievable caf\xc3\xa9\n";
   EXPECT_EQ(tern("tokenize", text).out, "7592 1010 2088 999 23653 7668\n");

@@ -58,6 +58,12 @@ TEST_F(VitTest, AFolderOfImages) {
   const std::vector<std::string> files = {"photos/test/left/0.png", "photos/test/right/1.png"};
   const Result predicted = succeeds({"predict", "run", files[0], files[1], "--attention", "maps"});
   ASSERT_EQ(lines_of(predicted.out).size(), 2u);
+  const std::vector<std::string> features =
+      lines_of(succeeds({"predict", "run", files[0], files[1], "--features"}).out);
+  ASSERT_EQ(features.size(), 2u);
+  EXPECT_EQ(std::count(features[1].begin(), features[1].end(), '\t') + 1, json("run/config.json")["hidden_size"]);
+  EXPECT_NE(features[0], features[1]);
+  expect_error(tern({"predict", "run", files[0], "--features", "--tta", "flip"}), 2, {"--features and --tta exclude"});
   EXPECT_EQ(listing("maps"), "0.png 1.png");
   const data::Image map = data::read_image(file("maps/0.png"));
   EXPECT_EQ(map.height, 10);
