@@ -96,9 +96,17 @@ struct ImageBox {
   TERN_HD bool contains(int64_t y, int64_t x) const { return y >= top && y < bottom && x >= left && x < right; }
 };
 
+/// Pixels outside of an image: `fill`, or the mirror image at its border, which is not repeated (torchvision's
+/// "reflect").
+enum class ImageBorder : int32_t { kFill, kReflect };
+
+/// The index inside [0, size) that is shown at `i`, for kReflect; -size < i < 2 size - 1.
+TERN_HD inline int64_t reflected(int64_t i, int64_t size) { return i < 0 ? -i : i >= size ? 2 * (size - 1) - i : i; }
+
 /// The augmentation of one image, in this order: crop (and pad), mirror, colours, normalisation, erasing, mixing.
 struct ImageAugment {
-  int32_t top = 0, left = 0;      // corner of the crop in the image; pixels outside the image are `fill`
+  int32_t top = 0, left = 0;  // corner of the crop in the image
+  ImageBorder border = ImageBorder::kFill;
   int32_t mirrored = 0;           // 1: the crop is mirrored left to right
   ColorStep colors[kColorSteps];  // at most one kContrast: its mean is that of the image after the steps before it
   ImageBox erased;                // in coordinates of the result
@@ -141,7 +149,11 @@ struct AugmentedImage {
   int32_t offset;  // contrast_offset(); any value before the kContrast step
 
   TERN_HD Rgb cropped(int64_t y, int64_t x) const {
-    const int64_t row = plan->top + y, column = plan->left + (plan->mirrored ? width - 1 - x : x);
+    int64_t row = plan->top + y, column = plan->left + (plan->mirrored ? width - 1 - x : x);
+    if (plan->border == ImageBorder::kReflect) {
+      row = reflected(row, image_height);
+      column = reflected(column, image_width);
+    }
     const bool inside = row >= 0 && row < image_height && column >= 0 && column < image_width;
     const uint8_t* in = inside ? pixels + (row * image_width + column) * 3 : normalization->fill;
     return {{in[0], in[1], in[2]}};

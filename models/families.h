@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -13,22 +14,37 @@ namespace tern::models {
 /// What a family's models read.
 enum class ModelKind : uint8_t { kTexts, kImages };
 
+/// How `tern train` trains on images where the user says nothing else. The members are options of the same names.
+struct TrainingRecipe {
+  int64_t epochs = 10, batch_size = 64;
+  const char* optimizer = "adamw";
+  double lr = 1e-3;
+  std::optional<double> momentum = {};
+  double warmup = 0.1, label_smoothing = 0, mixup = 0;
+  const char* augment = "default";
+  const char* tta = "none";
+  const char* split = "";  // of a set with official parts
+};
+
 /// A size that a model is made in.
 struct ModelPreset {
   const char* name = "";
-  const char* size = "";  // for --help: "128 x 2 layers"; empty: not offered on the command line
+  const char* size = "";                   // for --help: "128 x 2 layers"; empty: not offered on the command line
+  const TrainingRecipe* recipe = nullptr;  // from scratch; null: that of all models of images
 };
 
 struct ModelFamily {
   std::string name;  // `tern train NAME`
   ModelKind kind = ModelKind::kTexts;
   std::vector<std::string> model_types = {};  // of its config.json files
-  std::vector<ModelPreset> presets = {};      // the first is the default
+  std::vector<ModelPreset> presets = {};      // the first is the default, unless preset_for is set
   std::unique_ptr<Model> (*load)(const std::string& path, const BuildOptions& options) = nullptr;
   std::unique_ptr<Model> (*make)(const std::string& preset, const BuildOptions& options) = nullptr;
   std::string presets_note = {};  // what --help says after the sizes
-  bool sized_by_data = false;     // a new model is made for the size of the images, if they all have one
-  double small_lr = 5e-4;         // learning rate of a text model from scratch, except the preset "base"
+  /// The default preset for images of so many pixels a side, 0 where they differ. Null: the first one.
+  const char* (*preset_for)(int64_t side) = nullptr;
+  bool sized_by_data = false;  // a new model is made for the size of the images, if they all have one
+  double small_lr = 5e-4;      // learning rate of a text model from scratch, except the preset "base"
   /// Whether weights without a config.json have this family's names; null: it reads none.
   bool (*recognizes)(const StateView& weights) = nullptr;
 };

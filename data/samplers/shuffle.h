@@ -21,7 +21,8 @@ enum class Draw : uint32_t {
   kMixing,
   kSample,
   kWeighted,
-  kStreamOrder
+  kStreamOrder,
+  kFlip
 };
 
 /// 64-bit numbers of Philox (kernels/random.h) at counters 0, 1, 2, ... under (seed, draw, index). A part of it begins

@@ -4,6 +4,7 @@
 #include <array>
 #include <charconv>
 #include <cmath>
+#include <iterator>
 #include <numeric>
 #include <string_view>
 #include <tuple>
@@ -16,7 +17,8 @@ namespace tern::data {
 namespace {
 
 constexpr const char* kForms =
-    "; accepted: official, 80/10/10 (percent), 0.8/0.1/0.1, 35000/5000/10000 (rows of train/validation/test), all";
+    "; accepted: official, train-test, 80/10/10 (percent), 0.8/0.1/0.1, 35000/5000/10000 (rows of "
+    "train/validation/test), all";
 
 std::vector<int32_t> range(int64_t begin, int64_t end) {
   std::vector<int32_t> rows(static_cast<size_t>(end - begin));
@@ -109,17 +111,30 @@ Split random_split(const LabelledSet& set, const std::string& spec, uint64_t see
 
 int64_t tenth(const std::vector<int32_t>& rows) { return std::llround(static_cast<double>(rows.size()) / 10); }
 
-Split official_split(const LabelledSet& set, uint64_t seed) {
-  TERN_CHECK(!set.parts.empty(), "split \"official\": ", set.name, " has no official split", kForms);
+/// The official parts as they are.
+Split official_parts(const LabelledSet& set, const char* spec) {
+  TERN_CHECK(!set.parts.empty(), "split \"", spec, "\": ", set.name, " has no official split", kForms);
   Split split;
   for (size_t row = 0; row < set.parts.size(); ++row) {
     const Part part = set.parts[row];
     auto& rows = part == Part::kTrain ? split.train : part == Part::kValidation ? split.validation : split.test;
     rows.push_back(static_cast<int32_t>(row));
   }
+  return split;
+}
+
+Split official_split(const LabelledSet& set, uint64_t seed) {
+  Split split = official_parts(set, "official");
   if (!split.validation.empty()) return split;
   std::tie(split.validation, split.train) = hold_out(split.train, set.labels, tenth(split.train), seed, 0);
   return split;
+}
+
+Split train_test_split(const LabelledSet& set) {
+  Split split = official_parts(set, "train-test");
+  std::vector<int32_t> train;
+  std::ranges::merge(split.train, split.validation, std::back_inserter(train));
+  return {.train = std::move(train), .validation = {}, .test = std::move(split.test)};
 }
 
 Split fold_split(const LabelledSet& set, const std::string& fold, uint64_t seed) {
@@ -140,7 +155,7 @@ Split fold_split(const LabelledSet& set, const std::string& fold, uint64_t seed)
 
 bool is_split(const std::string& text) {
   Numbers numbers;
-  return text == "official" || text == "all" || parse_three(text, numbers);
+  return text == "official" || text == "train-test" || text == "all" || parse_three(text, numbers);
 }
 
 bool is_fold(const std::string& text) {
@@ -177,6 +192,8 @@ Split make_split(const LabelledSet& set, const std::string& spec, const std::str
     split = fold_split(set, fold, seed);
   } else if (spec == "all") {
     split.train = range(0, set.size());
+  } else if (spec == "train-test") {
+    split = train_test_split(set);
   } else if (spec == "official" || (spec.empty() && !set.parts.empty())) {
     split = official_split(set, seed);
   } else {

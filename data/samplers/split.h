@@ -18,6 +18,7 @@ struct Split {
 ///   ""                  the official split if the set has one, otherwise 80/10/10
 ///   "official"          the official parts. Without a validation part, a tenth of the training part is held out for
 ///                       it, stratified, by seed
+///   "train-test"        the official parts, none for validation: all that is not of the test part is trained on
 ///   "80/10/10"          train / validation / test of all rows, by seed: percent (integers whose sum is 100) or
 ///                       fractions with a decimal point (0.8/0.1/0.1)
 ///   "35000/5000/10000"  the same in rows; their sum may be less than the size of the set

@@ -89,6 +89,9 @@ Tensor augment_images(const Tensor& images, std::span<const ImageAugment> plans,
 }
 
 std::vector<ImageAugment> BatchAugment::plan(const ImageBatch& batch, int64_t height, int64_t width) const {
+  const bool reflects = options_.border == kernels::ImageBorder::kReflect;
+  TERN_CHECK(!reflects || options_.padding < std::min(height, width), "augment: a reflected border of ",
+             options_.padding, " pixels; images of ", height, " x ", width, " pixels have fewer to reflect");
   std::vector<ImageAugment> plans(static_cast<size_t>(batch.size()));
   for (size_t i = 0; i < batch.rows.size(); ++i) {
     RandomStream random(seed_, Draw::kImageBatch,
@@ -96,7 +99,12 @@ std::vector<ImageAugment> BatchAugment::plan(const ImageBatch& batch, int64_t he
     const CropPlace place = RandomCrop{height, width, options_.padding}.choose(height, width, random);
     plans[i].top = static_cast<int32_t>(place.top);
     plans[i].left = static_cast<int32_t>(place.left);
+    plans[i].border = options_.border;
     plans[i].mirrored = options_.flip.choose(random);
+    if (options_.flip.alternating && options_.flip.probability > 0) {
+      RandomStream of_row(seed_, Draw::kFlip, static_cast<uint64_t>(batch.rows[i]));
+      plans[i].mirrored = (of_row.uniform() < 0.5) != (batch.epoch % 2 == 1);
+    }
     std::ranges::copy(options_.jitter.choose(random), plans[i].colors);
     plans[i].erased = options_.erasing.choose(height, width, random);
   }

@@ -26,7 +26,8 @@ Tensor augment_images(const Tensor& images, std::span<const kernels::ImageAugmen
 struct BatchAugmentOptions {
   int64_t height = 0, width = 0;  // images are first resized to this size; 0: no resizing
   ResizeOptions resampling = {};
-  int64_t padding = 0;  // of a random crop back to the same size
+  int64_t padding = 0;                                        // of a random crop back to the same size
+  kernels::ImageBorder border = kernels::ImageBorder::kFill;  // what is beyond an image's sides in that crop
   RandomFlip flip = {.probability = 0};
   ColorJitter jitter = {};
   RandomErasing erasing = {.probability = 0};

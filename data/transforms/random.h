@@ -48,6 +48,9 @@ struct RandomResizedCrop {
 
 struct RandomFlip {
   double probability = 0.5;
+  /// In batches: an image is mirrored in every second epoch, from its first or its second one on by chance, so that two
+  /// epochs show both sides of every image (Jordan, arXiv:2404.00498, section 3.5), unless `probability` is 0.
+  bool alternating = false;
 
   bool choose(RandomStream& random) const { return random.uniform() < probability; }
   Image operator()(Image image, RandomStream& random) const;

@@ -124,10 +124,12 @@ class Augmentation {
     return source;
   }
 
-  /// A row without colour changes: bytes through the lookup table, fill values at both sides.
+  /// A row without colour changes: bytes through the lookup table, and what the border is at both sides.
   void plain_row(int64_t image, int64_t y, Out* const* rows) const {
     const ImageAugment& plan = plans_[image];
-    const int64_t image_height = images_.shape[1], image_width = images_.shape[2], row = plan.top + y;
+    const bool reflects = plan.border == ImageBorder::kReflect;
+    const int64_t image_height = images_.shape[1], image_width = images_.shape[2];
+    const int64_t row = reflects ? reflected(plan.top + y, image_height) : plan.top + y;
     const bool inside = row >= 0 && row < image_height;
     // The columns of the source that are visible, and the position of the first in the result.
     const int64_t begin = inside ? std::clamp<int64_t>(plan.left, 0, image_width) : 0;
@@ -139,8 +141,17 @@ class Augmentation {
       const Out fill = table[normalization_.fill[c]];
       Out* out = rows[c];
       const int64_t start = plan.mirrored ? width_ - first - count : first;
-      std::fill_n(out, start, fill);
-      std::fill_n(out + start + count, width_ - start - count, fill);
+      if (reflects) {
+        const auto outside = [&](int64_t x) {
+          const int64_t column = reflected(plan.left + (plan.mirrored ? width_ - 1 - x : x), image_width);
+          return table[in[(column - begin) * 3 + c]];
+        };
+        for (int64_t x = 0; x < start; ++x) out[x] = outside(x);
+        for (int64_t x = start + count; x < width_; ++x) out[x] = outside(x);
+      } else {
+        std::fill_n(out, start, fill);
+        std::fill_n(out + start + count, width_ - start - count, fill);
+      }
       if (plan.mirrored)
         for (int64_t x = 0; x < count; ++x) out[start + x] = table[in[(count - 1 - x) * 3 + c]];
       else

@@ -42,7 +42,9 @@ struct EvalOptions : ModelOptions {
   std::string dtype =
       option(&Self::dtype, "fp32", "--dtype", "of matrix products:", Words{"fp32", "bf16", "fp16", "auto"});
   std::string tta =
-      option(&Self::tta, "none", "--tta", "test-time augmentation, the mean of the probabilities of several views:",
+      option(&Self::tta, "", "--tta",
+             "test-time augmentation, the mean of the probabilities of several views; default: as in the test after "
+             "training, else none; one of:",
              Words{models::test_time_names()}, For::kImages);
   bool json = option(&Self::json, false, "--json", "print one JSON object", Compared::kNowhere);
 };
@@ -64,6 +66,7 @@ EvalOptions with_record(const EvalOptions& given) {
     }
     if (!given.given("--seed")) options.seed = trained.seed;
   }
+  if (given.tta.empty()) options.tta = trained.tta.empty() ? "none" : trained.tta;
   if (given.max_length == 0) options.max_length = trained.max_length;
   return options;
 }

@@ -49,8 +49,11 @@ std::vector<std::string> patterns_of(const std::vector<NamedTensor>& parameters)
 }  // namespace
 
 bool is_freeze_option(const std::string& text) {
+  constexpr const char* kOfPatterns = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.*?[]!-";
   const std::vector<std::string> parts = parts_of(text);
-  return std::none_of(parts.begin(), parts.end(), [](const std::string& part) { return part.empty(); });
+  return std::all_of(parts.begin(), parts.end(), [](const std::string& part) {
+    return !part.empty() && part.find_first_not_of(kOfPatterns) == std::string::npos;
+  });
 }
 
 void freeze(nn::Module& model, const std::string& patterns) {

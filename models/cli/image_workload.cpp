@@ -13,8 +13,9 @@ class ImageWorkload final : public Workload {
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
     set_ = std::make_shared<data::ImageSet>(load_image_set(given.data, {}, setting.log));
-    split(*set_, data::LabelKind::kOne, given);
-    options_ = with_defaults(given, ImageFacts{set_->name});
+    options_ = with_defaults(given, {.data = set_->name, .side = side(), .has_parts = !set_->parts.empty()});
+    check_optimizer_arguments(options_);
+    split(*set_, data::LabelKind::kOne, options_);
     if (const int64_t bytes = parse_bytes(options_.image_cache).value(); bytes > 0 && !set_->in_memory())
       cache_ = std::make_shared<data::ImageCache>(bytes);
     make_pipeline();
@@ -56,10 +57,13 @@ class ImageWorkload final : public Workload {
            (options_.progressive_resize > 0 ? " (the first epoch: " + first + " x " + first + ")" : "");
   }
   bool digits() const { return set_->name == "digits"; }
+  /// Pixels of all images, 0 where they are files.
+  int64_t side() const { return set_->in_memory() ? set_->pixels.size(1) : 0; }
 
   models::Evaluation evaluate(const std::vector<int32_t>& rows) const override {
     models::ImageTaskOptions options = task_options();
     options.validation = evaluation(float32);
+    options.views = models::test_time_views(options_.tta);
     return models::evaluate(*pipeline_, set_, rows, options);
   }
 
@@ -69,7 +73,7 @@ class ImageWorkload final : public Workload {
                                      .shuffle = options_.shuffle,
                                      .workers = options_.workers,
                                      .seed = options_.seed,
-                                     .label_smoothing = options_.label_smoothing,
+                                     .label_smoothing = options_.label_smoothing.value(),
                                      .first_size = options_.progressive_resize,
                                      .log = setting_.log,
                                      .validation = evaluation(setting_.precision.autocast),
@@ -79,12 +83,13 @@ class ImageWorkload final : public Workload {
     augmentation.cutmix = options_.cutmix;
     augmentation.erasing.probability = options_.random_erase;
     options.policy = policy();
-    // A digit fills its 8 x 8 pixels: a shift cuts a part off, and its mirror image is no digit.
+    // A digit fills its 8 x 8 pixels: a shift cuts a part off.
     if (options_.augment == "none" || digits()) return options;
-    augmentation.flip = {.probability = 0.5};
-    // A shift of an eighth of the image's side.
-    const int64_t stored = set_->in_memory() ? set_->pixels.size(1) : 0;
-    if (stored == pipeline_->preprocessing().size) augmentation.padding = stored / 8;
+    const bool alternating = options_.augment == "alternating", whole = side() == pipeline_->preprocessing().size;
+    augmentation.flip = {.probability = can_be_mirrored(set_->name) ? 0.5 : 0, .alternating = alternating};
+    if (alternating) augmentation.border = kernels::ImageBorder::kReflect;
+    // Files are resized to the model's input: they are not shifted.
+    if (whole) augmentation.padding = alternating ? 2 : side() / 8;  // pixels; an eighth of the image's side
     return options;
   }
 
@@ -115,7 +120,7 @@ class ImageWorkload final : public Workload {
         .labels = set_->label_names, .dropout = options_.dropout, .image_size = options_.image_size};
     const std::string path = model_path(options_);
     const bool sized = path.empty() && models::family_named(options_.model).sized_by_data;
-    if (sized && options.image_size == 0 && set_->in_memory()) options.image_size = set_->pixels.size(1);
+    if (sized && options.image_size == 0 && set_->in_memory()) options.image_size = side();
     auto model = models::model_as<models::ImageClassifier>(build(options_, preset(), options), options_.model);
     const auto preprocessing = models::ImagePreprocessing::from_folder(path, model->input(), options.image_size);
     pipeline_.emplace(std::move(model), preprocessing);

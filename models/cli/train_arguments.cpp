@@ -114,13 +114,17 @@ void check_train_arguments(const TrainArguments& a) {
   if (!a.preset.empty()) check_word("--preset", a.preset, models::offered(models::family_named(a.model).presets));
   check(!a.kahan || a.dtype == "bf16-true",
         "--kahan requires --dtype bf16-true: it replaces fp32 master copies of bf16 weights");
-  try {
-    models::check_optimizer(
-        {.optimizer = a.optimizer, .momentum = a.momentum, .nesterov = a.nesterov, .kahan = a.kahan});
-  } catch (const Error& error) {
-    throw UsageError(std::string("--optimizer ") + a.optimizer + ": " + error.what());
-  }
+  if (!a.optimizer.empty() || kind_of(a) == For::kTexts) check_optimizer_arguments(a);
   check_schedule_arguments(a);
+}
+
+void check_optimizer_arguments(const TrainArguments& a) {
+  const std::string optimizer = a.optimizer.empty() ? models::TrainOptions().optimizer : a.optimizer;
+  try {
+    models::check_optimizer({.optimizer = optimizer, .momentum = a.momentum, .nesterov = a.nesterov, .kahan = a.kahan});
+  } catch (const Error& error) {
+    throw UsageError("--optimizer " + optimizer + ": " + error.what());
+  }
 }
 
 Precision parse_dtype(const std::string& text, Device device) {

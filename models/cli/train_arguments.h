@@ -9,6 +9,7 @@
 #include "tern/data/samplers/split.h"
 #include "tern/models/cli/common_options.h"
 #include "tern/models/cli/freeze.h"
+#include "tern/models/image/test_time.h"
 #include "tern/models/trainer/trainer.h"
 
 namespace tern::cli {
@@ -17,7 +18,7 @@ inline constexpr double kMaxReal = 1e30;               // of numbers that have n
 inline constexpr Bounds kStepsOrFraction{1e-9, 1e14};  // of lengths: a whole number of steps, or a fraction of all
 
 inline constexpr const char* kSplitForm =
-    "official, all, three parts like 80/10/10 (percent) or 0.8/0.1/0.1, or three numbers of rows";
+    "official, train-test, all, three parts like 80/10/10 (percent) or 0.8/0.1/0.1, or three numbers of rows";
 inline constexpr const char* kFoldForm = "i/k, like 1/5";
 /// Throws UsageError when both are given.
 void check_one_of_split_and_fold(const std::string& split, const std::string& fold);
@@ -53,7 +54,9 @@ struct TrainArguments : ModelOptions {
              Words{"auto", "single_label", "multi_label", "regression"}, For::kTexts);
   std::string split =
       option(&Self::split, "", "--split",
-             "official, 80/10/10 (percent), 35000/5000/10000 (rows) or all; default: the set's split, or 80/10/10",
+             "official, train-test (the official one without validation), 80/10/10 (percent), 35000/5000/10000 (rows) "
+             "or all; default: the set's split, or 80/10/10; cnn's speedrun: train-test where the set has an official "
+             "one and nothing needs validation",
              Form{kSplitForm, data::is_split});
   std::string fold = option(&Self::fold, "", "--fold", "i/k: the i-th of k stratified parts is the test set",
                             Form{kFoldForm, data::is_fold});
@@ -82,11 +85,13 @@ struct TrainArguments : ModelOptions {
       Bounds{1, 1 << 14}, For::kImages);
   std::string augment =
       option(&Self::augment, "default", "--augment",
-             "default (shifts and mirror images, not of digits), none, or the default after a policy of operations: "
+             "default (shifts and mirror images, the latter not of digits; for cnn's speedrun: alternating), none, "
+             "alternating (shifts of up to 2 pixels with reflected borders, and each image is mirrored in every second "
+             "epoch), or shifts and mirror images after a policy of operations: "
              "autoaugment (the policy found for the data, CIFAR-10's or ImageNet's), trivial (TrivialAugmentWide), "
              "randaug (RandAugment)",
-             Words{"default", "none", "autoaugment", "autoaugment-cifar10", "autoaugment-imagenet", "autoaugment-svhn",
-                   "trivial", "randaug"},
+             Words{"default", "none", "alternating", "autoaugment", "autoaugment-cifar10", "autoaugment-imagenet",
+                   "autoaugment-svhn", "trivial", "randaug"},
              For::kImages);
   double random_erase = option(&Self::random_erase, 0, "--random-erase",
                                "probability that a random rectangle of an image is erased (Random Erasing); 0: none",
@@ -96,13 +101,14 @@ struct TrainArguments : ModelOptions {
              Bounds{0, 1000}, For::kImages);
   double cutmix =
       option(&Self::cutmix, 0, "--cutmix", "images: alpha of CutMix; 0: none", Bounds{0, 1000}, For::kImages);
-  double label_smoothing =
-      option(&Self::label_smoothing, 0, "--label-smoothing",
-             "images: share of the target that is distributed over all labels", Bounds{0, 1}, For::kImages);
+  std::optional<double> label_smoothing =
+      option(&Self::label_smoothing, std::nullopt, "--label-smoothing",
+             "images: share of the target that is distributed over all labels; default: 0, for cnn's speedrun 0.2",
+             Bounds{0, 1}, For::kImages);
   int64_t epochs =
       option(&Self::epochs, 0, "--epochs",
              "passes over the training rows; default: 3 with --init (distilbert: or --preset base), otherwise by the "
-             "size of the set, 2 to 10 for texts, 10 for images, 40 for digits",
+             "size of the set, 2 to 10 for texts, 10 for images, 40 for digits, 3 for cnn's quick",
              Bounds{1, 1000000});
   int64_t max_steps =
       option(&Self::max_steps, 0, "--max-steps", "stop after this many steps", Bounds{1, int64_t{1} << 40});
@@ -116,7 +122,7 @@ struct TrainArguments : ModelOptions {
   std::optional<double> lr =
       option(&Self::lr, std::nullopt, "--lr",
              "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts (lstm: "
-             "2e-3), 1e-3 for images, 2e-3 for digits",
+             "2e-3), 1e-3 for images, 2e-3 for digits, for cnn's speedrun 0.08",
              Bounds{0, kMaxReal});
   // A run that goes on has the rate that was found.
   std::string find_lr =
@@ -139,19 +145,22 @@ struct TrainArguments : ModelOptions {
              Form{"0 or a number of bytes with the unit kB, MB, GB or TB (4GB)",
                   [](const std::string& text) { return parse_bytes(text).has_value(); }},
              Compared::kNowhere);
-  std::string optimizer = option(&Self::optimizer, "adamw", "--optimizer",
-                                 "of the weights (muon: of the hidden layers' matrices, with AdamW for all else):",
+  std::string optimizer = option(&Self::optimizer, "", "--optimizer",
+                                 "of the weights (muon: of the hidden layers' matrices, with AdamW for all else); "
+                                 "default: adamw, for cnn's speedrun muon; one of:",
                                  Words{models::optimizer_names()});
   std::optional<double> momentum =
       option(&Self::momentum, std::nullopt, "--momentum",
-             "of sgd (default: 0.9), rmsprop (default: 0) and muon (default: 0.95)", Bounds{0, 0x1.fffffffffffffp-1});
+             "of sgd (default: 0.9), rmsprop (default: 0) and muon (default: 0.95, for cnn's speedrun 0.9)",
+             Bounds{0, 0x1.fffffffffffffp-1});
   bool nesterov = option(&Self::nesterov, false, "--nesterov", "sgd: Nesterov's momentum");
   double weight_decay =
       option(&Self::weight_decay, 0.01, "--weight-decay", "of matrices, not of biases and norms", Bounds{0, kMaxReal});
   std::string schedule =
       option(&Self::schedule, "linear", "--schedule", "of the learning rate:", Words{optim::schedule_names()});
-  double warmup =
-      option(&Self::warmup, 0.1, "--warmup", "steps (1 or more) or a fraction of all steps; not of one-cycle",
+  std::optional<double> warmup =
+      option(&Self::warmup, std::nullopt, "--warmup",
+             "steps (1 or more) or a fraction of all steps; not of one-cycle; default: 0.1, for cnn's speedrun 0",
              Bounds{0, kStepsOrFraction.maximum});
   std::optional<double> schedule_gamma =
       option(&Self::schedule_gamma, std::nullopt, "--schedule-gamma",
@@ -229,7 +238,7 @@ struct TrainArguments : ModelOptions {
              Bounds{2, int64_t{1} << 40}, For::kTexts);
   int64_t batch_size = option(&Self::batch_size, 0, "--batch-size",
                               "texts: sequences a step, padded to the longest, instead of packing; images a "
-                              "step; default: 64, with --init 16",
+                              "step; default: 64, with --init 16, for cnn's speedrun 500",
                               Bounds{1, 1000000});
   // At resume the batches of a step are compared, of all processes: check_same_run().
   int64_t accumulate =
@@ -254,6 +263,10 @@ struct TrainArguments : ModelOptions {
       option(&Self::resume, "", "--resume",
              "continue a run: its folder or one of its checkpoints, or auto: the run in --out, if there is one",
              Compared::kNowhere);
+  std::string tta = option(&Self::tta, "", "--tta",
+                           "images: test-time augmentation of the test after training, as in eval; default: none, for "
+                           "cnn's speedrun flip-shift (not of digits); one of:",
+                           Words{models::test_time_names()}, For::kImages, Compared::kBetweenRanks);
   bool group_by_length = option(&Self::group_by_length, false, "--group-by-length",
                                 "with --batch-size: sequences of similar lengths, less padding", For::kTexts);
   bool shuffle = option(&Self::shuffle, true, "--no-shuffle", "keep the rows in their order");
@@ -290,6 +303,8 @@ optim::ScheduleParameters schedule_parameters(const TrainArguments& arguments);
 /// Throws UsageError when an option of another schedule is given, or one that the schedule needs is not.
 void check_schedule_arguments(const TrainArguments& arguments);
 
+/// Throws UsageError when --momentum, --nesterov or --kahan is not of the --optimizer.
+void check_optimizer_arguments(const TrainArguments& arguments);
 /// Throws UsageError when options exclude each other, or are for other models than the one that is named.
 void check_train_arguments(const TrainArguments& arguments);
 

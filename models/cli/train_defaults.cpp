@@ -11,6 +11,23 @@ namespace {
 /// A text model that is neither pretrained nor large.
 bool is_small_from_scratch(const TrainArguments& given) { return given.init.empty() && given.preset != "base"; }
 
+constexpr models::TrainingRecipe kDigits = {.epochs = 40, .lr = 2e-3, .mixup = 0.3};
+constexpr models::TrainingRecipe kFineTuning = {.epochs = 3, .batch_size = 16, .lr = 5e-5};
+
+/// What the default of every option of a run on images is taken from.
+models::TrainingRecipe recipe_of(const TrainArguments& given, const ImageFacts& facts) {
+  const bool from_scratch = given.init.empty();
+  if (facts.data == "digits") {
+    models::TrainingRecipe recipe = kDigits;
+    if (!from_scratch) recipe.batch_size = kFineTuning.batch_size, recipe.mixup = 0;
+    return recipe;
+  }
+  if (!from_scratch) return kFineTuning;
+  for (const models::ModelPreset& preset : models::family_named(given.model).presets)
+    if (preset.name == preset_of(given, facts.side) && preset.recipe) return *preset.recipe;
+  return {};
+}
+
 /// Small sets get smaller steps.
 int64_t default_batch_tokens(const TextFacts& facts) {
   int64_t tokens = 1024;
@@ -42,25 +59,40 @@ TrainArguments with_defaults(const TrainArguments& given, const TextFacts& facts
   options.max_length = max_length_of(given, facts.max_positions);
   if (given.batch_size == 0 && given.batch_tokens == 0) options.batch_tokens = default_batch_tokens(facts);
   if (given.epochs == 0) options.epochs = default_text_epochs(given, facts);
+  if (given.optimizer.empty()) options.optimizer = models::TrainOptions().optimizer;
+  options.warmup = given.warmup.value_or(0.1);
   if (!given.lr) options.lr = is_small_from_scratch(given) ? models::family_named(given.model).small_lr : 5e-5;
   return options;
 }
 
 TrainArguments with_defaults(const TrainArguments& given, const ImageFacts& facts) {
-  const bool digits = facts.data == "digits", from_scratch = given.init.empty();
+  const models::TrainingRecipe recipe = recipe_of(given, facts);
   TrainArguments options = given;
   options.data = facts.data;
-  options.preset = preset_of(given);
-  if (given.batch_size == 0) options.batch_size = from_scratch ? 64 : 16;
-  if (given.epochs == 0) options.epochs = digits ? 40 : from_scratch ? 10 : 3;
-  if (!given.mixup) options.mixup = digits && from_scratch ? 0.3 : 0;
-  if (!given.lr) options.lr = digits ? 2e-3 : from_scratch ? 1e-3 : 5e-5;
+  options.preset = preset_of(given, facts.side);
+  const bool validates = given.patience > 0 || given.schedule == "plateau";
+  if (given.split.empty() && given.fold.empty() && facts.has_parts && !validates) options.split = recipe.split;
+  if (given.batch_size == 0) options.batch_size = recipe.batch_size;
+  if (given.epochs == 0) options.epochs = recipe.epochs;
+  if (given.optimizer.empty()) {
+    options.optimizer = recipe.optimizer;
+    if (!given.momentum) options.momentum = recipe.momentum;
+  }
+  options.lr = given.lr.value_or(recipe.lr);
+  options.warmup = given.warmup.value_or(recipe.warmup);
+  options.label_smoothing = given.label_smoothing.value_or(recipe.label_smoothing);
+  options.mixup = given.mixup.value_or(recipe.mixup);
+  if (given.augment == "default") options.augment = recipe.augment;
+  if (given.tta.empty()) options.tta = can_be_mirrored(facts.data) ? recipe.tta : "none";
   return options;
 }
 
-std::string preset_of(const TrainArguments& given) {
-  return given.init.empty() && given.preset.empty() ? models::family_named(given.model).presets.front().name
-                                                    : given.preset;
+bool can_be_mirrored(const std::string& data) { return data != "digits" && data != "mnist"; }
+
+std::string preset_of(const TrainArguments& given, int64_t side) {
+  if (!given.init.empty() || !given.preset.empty()) return given.preset;
+  const models::ModelFamily& family = models::family_named(given.model);
+  return family.preset_for ? family.preset_for(side) : family.presets.front().name;
 }
 
 int64_t max_length_of(const TrainArguments& given, int64_t max_positions) {

@@ -21,14 +21,18 @@ struct TextFacts {
 /// returns the same.
 TrainArguments with_defaults(const TrainArguments& given, const TextFacts& facts);
 
-/// What decides the defaults of a run on images: the name of the set.
+/// What decides the defaults of a run on images.
 struct ImageFacts {
-  std::string data;
+  std::string data;        // the name of the set
+  int64_t side = 0;        // pixels; 0: the images are not of one size that is known
+  bool has_parts = false;  // the set has official parts
 };
 TrainArguments with_defaults(const TrainArguments& given, const ImageFacts& facts);
 
-/// --preset of a run that does not start from --init; with --init: "".
-std::string preset_of(const TrainArguments& given);
+/// Whether a mirror image of an image of the set is one of its class: not of a digit.
+bool can_be_mirrored(const std::string& data);
+/// --preset of a run that does not start from --init, for images of so many pixels a side; with --init: "".
+std::string preset_of(const TrainArguments& given, int64_t side = 0);
 /// --max-length for a model that takes so many tokens.
 int64_t max_length_of(const TrainArguments& given, int64_t max_positions);
 /// --dropout of a text model from scratch, for so many bytes of text; nothing: the preset's own.

@@ -161,6 +161,8 @@ ModelFamily cnn_family() {
           .presets = CnnConfig::presets(),
           .load = load_model<Cnn>,
           .make = make,
+          .presets_note = " (default: speedrun for images of 16 to 64 pixels a side, otherwise resnet18)",
+          .preset_for = CnnConfig::preset_for,
           .sized_by_data = true,
           .recognizes = CnnConfig::recognizes};
 }

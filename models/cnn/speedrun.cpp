@@ -27,7 +27,7 @@ Initializer identities() {
 }
 
 nn::ConvOptions convolution() { return {.padding = 1, .bias = false, .weight_init = identities()}; }
-nn::BatchNormLayerOptions norm_options() { return {.eps = 1e-12, .momentum = 0.6}; }
+nn::BatchNormLayerOptions norm_options() { return {.eps = 1e-12, .momentum = 0.1}; }
 
 /// Rows are the 2 x 2 patches of the images, in the order of a kernel's elements: [patches, channels * 4].
 Tensor patches_of(const Tensor& images) {

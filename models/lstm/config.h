@@ -10,7 +10,7 @@ namespace tern::models {
 /// The configuration of an LSTM classifier of texts. Its config.json has the names in quotes.
 struct LstmConfig {
   int64_t vocab_size = 30522;
-  int64_t max_positions = 256;  // longest sequence: "max_position_embeddings", though it has no such embeddings
+  int64_t max_positions = 512;  // longest sequence: "max_position_embeddings", though it has no such embeddings
   int64_t embedding = 128;      // "embedding_size"
   int64_t hidden = 128;         // of each direction: "hidden_size"
   int64_t layers = 1;           // "num_layers"

@@ -19,9 +19,13 @@ optim::SGDOptions sgd(const TrainOptions& options) {
   return with_options(optim::SGDOptions{.momentum = 0.9, .nesterov = options.nesterov}, options);
 }
 
-/// The learning rates and the weight decay of AdamW fit both parts of the model.
+/// The learning rates and the weight decay of AdamW fit both parts of the model; with fixed norms the rate is the part
+/// of its norm by which a matrix moves.
 optim::MuonOptions muon(const TrainOptions& options) {
-  optim::MuonOptions chosen{.weight_decay = options.weight_decay, .scale = optim::MuonScale::kMatchAdamRms};
+  using optim::MuonScale;
+  optim::MuonOptions chosen{.weight_decay = options.weight_decay,
+                            .scale = options.fixed_norm ? MuonScale::kOriginal : MuonScale::kMatchAdamRms,
+                            .fixed_norm = options.fixed_norm};
   if (options.device.is_cuda()) chosen.product_dtype = autocast_dtype(options.device);
   return with_options(chosen, options);
 }

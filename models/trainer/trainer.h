@@ -56,6 +56,7 @@ struct TrainOptions {
   // muon: what the names of the hidden layers' parameters begin with. It updates their matrices, AdamW all others; ""
   // stands for every layer but embeddings.
   std::string hidden_layers = "";
+  bool fixed_norm = false;          // muon: of the hidden layers' matrices (MuonOptions::fixed_norm)
   std::string schedule = "linear";  // of optim::schedule_names()
   double warmup = 0;                // steps when >= 1, else a fraction of all steps
   optim::ScheduleParameters schedule_parameters = {};

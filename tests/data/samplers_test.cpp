@@ -304,6 +304,18 @@ TEST(Split, OfficialHoldsOutATenth) {
   EXPECT_EQ(make_split(source, "official", "", fresh_seed()).validation, Rows{3});
 }
 
+TEST(Split, TrainAndTestAlone) {
+  Source source = mixed(1000, 2);
+  for (int32_t row = 0; row < 1000; ++row)
+    source.parts.push_back(row % 5 == 4 ? Part::kTest : row % 3 == 1 ? Part::kValidation : Part::kTrain);
+  const Split split = make_split(source, "train-test", "", fresh_seed());
+  EXPECT_EQ(sizes(split), (Sizes{800, 0, 200}));
+  expect_partition(split, 1000, 1000);
+  for (const int32_t row : split.test) EXPECT_EQ(row % 5, 4);
+  source.parts.clear();
+  EXPECT_TRUE(contains(split_error(source, "train-test"), {"train-test", "no official split"}));
+}
+
 TEST(Split, Folds) {
   for (const int32_t k : {2, 3, 7, 10}) {
     const Source source = mixed(431, 4);
@@ -341,7 +353,8 @@ TEST(Split, Errors) {
   const Source source = mixed(100, 2);
   for (const std::string spec : {"80/20", "80/10/10/0", "a/b/c", "80//20", "-1/2/3", "1e1/2/3", "80/10/10 ", "/",
                                  "random", "..1/1/1", "1/2/."}) {
-    EXPECT_TRUE(contains(split_error(source, spec), {"\"" + spec + "\"", "official, 80/10/10", "all"})) << spec;
+    EXPECT_TRUE(contains(split_error(source, spec), {"\"" + spec + "\"", "official, train-test, 80/10/10", "all"}))
+        << spec;
   }
   EXPECT_TRUE(contains(split_error(source, "0.8/0.1/0.2"), {"sum to 1", "1.1"}));
   EXPECT_TRUE(contains(split_error(source, "80/10/11"), {"needs 101 rows", "has 100"}));

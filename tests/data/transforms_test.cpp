@@ -8,7 +8,9 @@
 // |PARAMETER| of 31 with the parameter's sign; those that begin with Wide, TrivialAugmentWide's.
 
 #include <cmath>
+#include <cstdlib>
 #include <map>
+#include <numeric>
 #include <set>
 #include <sstream>
 
@@ -354,6 +356,47 @@ TEST(BatchAugment, PlansDependOnTheImageAlone) {
   EXPECT_EQ(plan_of(first, 2), plan_of(second, 1));
   EXPECT_NE(plan_of(first, 0), plan_of(first, 1));
   EXPECT_NE(plan_of(first, 2), plan_of(batch_of({5, 9, 2}, 4, 0), 2));
+}
+
+TEST(BatchAugment, AlternatingFlipsShowBothSidesInTwoEpochs) {
+  std::vector<int32_t> rows(1000);
+  std::iota(rows.begin(), rows.end(), 0);
+  const BatchAugment augment({.flip = {.probability = 0.5, .alternating = true}}, fresh_seed());
+  std::vector<int> mirrored;
+  for (const int64_t epoch : {0, 1, 2, 7}) {
+    const std::vector<ImageAugment> plans = augment.plan(batch_of(rows, epoch, 0), 8, 8);
+    mirrored.push_back(0);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      static std::vector<int32_t> first(rows.size());
+      if (epoch == 0) first[i] = plans[i].mirrored;
+      EXPECT_EQ(plans[i].mirrored, epoch % 2 == 0 ? first[i] : 1 - first[i]) << "image " << i << ", epoch " << epoch;
+      mirrored.back() += plans[i].mirrored;
+    }
+  }
+  EXPECT_NEAR(mirrored[0], 500, 100);  // six standard deviations
+  for (const ImageAugment& plan : BatchAugment({.flip = {.probability = 0, .alternating = true}}, fresh_seed())
+                                      .plan(batch_of({1, 2, 3, 4, 5, 6, 7, 8}, 1, 0), 8, 8))
+    EXPECT_EQ(plan.mirrored, 0);
+}
+
+TEST(BatchAugment, ReflectedBorders) {
+  const ImageBatch batch = batch_of({5, 9, 2, 11}, 3, 0);
+  const BatchAugment augment({.padding = 3, .border = kernels::ImageBorder::kReflect, .normalization = kCifar10},
+                             fresh_seed());
+  const AugmentedBatch result = augment(batch, Device());
+  const std::vector<ImageAugment> plans = augment.plan(batch, 8, 8);
+  const auto inside = [](int64_t i) { return std::min(std::abs(i), 14 - std::abs(i)); };
+  for (int64_t i = 0; i < 4; ++i)
+    for (int64_t y = 0; y < 8; ++y)
+      for (int64_t x = 0; x < 8; ++x) {
+        const int64_t row = inside(y + plans[static_cast<size_t>(i)].top);
+        const int64_t column = inside(x + plans[static_cast<size_t>(i)].left);
+        const uint8_t* pixel = batch.images.data<uint8_t>() + (i * 64 + row * 8 + column) * 3;
+        for (int c = 0; c < 3; ++c)
+          ASSERT_EQ(result.images.data<float>()[(i * 3 + c) * 64 + y * 8 + x], kCifar10.value(c, pixel[c]));
+      }
+  EXPECT_TRUE(fails([&] { BatchAugment({.padding = 8, .border = kernels::ImageBorder::kReflect}, 1)(batch, Device()); },
+                    {"8 pixels", "8 x 8"}));
 }
 
 TEST(BatchAugment, MixesLabels) {

@@ -111,12 +111,28 @@ TEST(ImageTask, APolicyChangesEachTrainingImageAlone) {
   EXPECT_GT(changed, 0);  // of 40 draws; a sub-policy of SVHN changes an image with a probability of 0.6 at least
 }
 
+/// The image with its pixels moved down and to the right by `by`, and what a mirror at the border shows.
+data::Image shifted(const data::Image& image, int64_t by) {
+  data::Image result = image;
+  const auto inside = [](int64_t i, int64_t size) { return size - 1 - std::abs(size - 1 - std::abs(i)); };
+  for (int64_t y = 0; y < image.height; ++y)
+    for (int64_t x = 0; x < image.width; ++x)
+      for (int64_t c = 0; c < 3; ++c)
+        result.row(y)[x * 3 + c] = image.row(inside(y - by, image.height))[inside(x - by, image.width) * 3 + c];
+  return result;
+}
+
 /// The mean of the softmax probabilities of views that are made of bytes.
 std::vector<double> mean_probabilities(const ImagePipeline& of, const data::Image& image, TestTimeViews views) {
   std::vector<data::Image> parts = {data::resize(image, 8, 8)};
   if (views == TestTimeViews::kFlip) parts.push_back(data::flip_horizontal(parts[0]));
   if (views == TestTimeViews::kFiveCrop) parts = data::five_crop(data::resize(image, 9, 9), 8, 8);
   if (views == TestTimeViews::kTenCrop) parts = data::ten_crop(data::resize(image, 9, 9), 8, 8);
+  if (views == TestTimeViews::kFlipShift) {  // those that count twice are there twice
+    const data::Image mirror = data::flip_horizontal(parts[0]);
+    parts = {parts[0], parts[0], shifted(parts[0], 1), shifted(parts[0], -1),
+             mirror,   mirror,   shifted(mirror, 1),   shifted(mirror, -1)};
+  }
   std::vector<double> mean(3, 0);
   const NoGrad off;
   for (const data::Image& part : parts) {

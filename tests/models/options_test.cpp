@@ -129,7 +129,8 @@ const std::set<std::string> kFreeAtResume = {"--data",
                                              "--find-lr",
                                              "--find-lr-steps",
                                              "--find-batch-size",
-                                             "--memory-limit"};
+                                             "--memory-limit",
+                                             "--tta"};
 const std::set<std::string> kFreeBetweenRanks = {
     "--out",  "--recompute", "--image-cache", "--workers", "--profile", "--profile-steps", "--checkpoint-every",
     "--keep", "--resume",    "--threads",     "--config",  "--quiet",   "--device",        "--memory-limit"};
@@ -300,26 +301,87 @@ TEST(OptionsTest, DefaultsOfARunOnTexts) {
 
 TEST(OptionsTest, DefaultsOfARunOnImages) {
   const struct {
-    const char *data, *init;
-    int64_t batch_size, epochs;
+    const char *model, *data, *init, *preset;
+    int64_t side, batch_size, epochs;
     double mixup, lr;
-  } cases[] = {{"digits", "", 64, 40, 0.3, 2e-3},
-               {"cifar10", "", 64, 10, 0, 1e-3},
-               {"photos", "folder", 16, 3, 0, 5e-5},
-               {"digits", "folder", 16, 40, 0, 2e-3}};
+  } cases[] = {
+      {"vit", "digits", "", "tiny", 8, 64, 40, 0.3, 2e-3},     {"vit", "cifar10", "", "tiny", 32, 64, 10, 0, 1e-3},
+      {"vit", "photos", "folder", "", 0, 16, 3, 0, 5e-5},      {"vit", "digits", "folder", "", 8, 16, 40, 0, 2e-3},
+      {"cnn", "digits", "", "resnet18", 8, 64, 40, 0.3, 2e-3}, {"cnn", "faces", "", "resnet18", 15, 64, 10, 0, 1e-3},
+      {"cnn", "faces", "", "speedrun", 16, 500, 11, 0, 0.1},   {"cnn", "cifar10", "", "speedrun", 32, 500, 11, 0, 0.1},
+      {"cnn", "faces", "", "speedrun", 64, 500, 11, 0, 0.1},   {"cnn", "faces", "", "resnet18", 65, 64, 10, 0, 1e-3},
+      {"cnn", "photos", "", "resnet18", 0, 64, 10, 0, 1e-3},   {"cnn", "cifar10", "folder", "", 32, 16, 3, 0, 5e-5}};
   for (const auto& c : cases) {
-    SCOPED_TRACE(std::string(c.data) + c.init);
+    SCOPED_TRACE(std::string(c.model) + " " + c.data + c.init + " " + std::to_string(c.side));
     TrainArguments given;
-    given.model = "vit";
+    given.model = c.model;
     given.init = c.init;
-    const TrainArguments options = with_defaults(given, ImageFacts{c.data});
+    const ImageFacts facts{.data = c.data, .side = c.side, .has_parts = true};
+    const TrainArguments options = with_defaults(given, facts);
+    const bool has_recipe = options.preset == "speedrun";
     EXPECT_EQ(options.data, c.data);
+    EXPECT_EQ(options.preset, c.preset);
     EXPECT_EQ(options.batch_size, c.batch_size);
     EXPECT_EQ(options.epochs, c.epochs);
     EXPECT_EQ(options.mixup, c.mixup);
     EXPECT_EQ(options.lr, c.lr);
-    EXPECT_EQ(to_record(with_defaults(options, ImageFacts{c.data})), to_record(options));
+    EXPECT_EQ(options.optimizer, has_recipe ? "muon" : "adamw");
+    EXPECT_EQ(options.warmup, has_recipe ? 0 : 0.1);
+    EXPECT_EQ(options.label_smoothing, has_recipe ? 0.2 : 0);
+    EXPECT_EQ(options.augment, has_recipe ? "alternating" : "default");
+    EXPECT_EQ(options.tta, has_recipe ? "flip-shift" : "none");
+    EXPECT_EQ(options.split, has_recipe ? "train-test" : "");
+    EXPECT_EQ(to_record(with_defaults(options, facts)), to_record(options));
   }
+}
+
+TEST(OptionsTest, RecipesGiveWayToWhatIsGiven) {
+  TrainArguments given;
+  given.model = "cnn";
+  const ImageFacts facts{.data = "cifar10", .side = 32, .has_parts = true};
+  const auto split_with = [&](const auto& change) {
+    TrainArguments changed = given;
+    change(changed);
+    return with_defaults(changed, facts).split;
+  };
+  EXPECT_EQ(split_with([](TrainArguments&) {}), "train-test");
+  EXPECT_EQ(split_with([](TrainArguments& a) { a.split = "official"; }), "official");
+  EXPECT_EQ(split_with([](TrainArguments& a) { a.fold = "1/5"; }), "");
+  EXPECT_EQ(split_with([](TrainArguments& a) { a.patience = 2; }), "");
+  EXPECT_EQ(split_with([](TrainArguments& a) { a.schedule = "plateau"; }), "");
+  EXPECT_EQ(with_defaults(given, {.data = "faces", .side = 32}).split, "");
+  EXPECT_EQ(with_defaults(given, {.data = "mnist", .side = 28}).tta, "none");
+
+  given.preset = "quick";
+  given.optimizer = "sgd";
+  given.lr = 0.5;
+  given.epochs = 7;
+  given.warmup = 0.2;
+  given.label_smoothing = 0;
+  given.augment = "none";
+  given.tta = "none";
+  given.batch_size = 32;
+  const TrainArguments options = with_defaults(given, facts);
+  EXPECT_EQ(options.optimizer, "sgd");
+  EXPECT_EQ(options.lr, 0.5);
+  EXPECT_EQ(options.epochs, 7);
+  EXPECT_EQ(options.warmup, 0.2);
+  EXPECT_EQ(options.label_smoothing, 0);
+  EXPECT_EQ(options.augment, "none");
+  EXPECT_EQ(options.tta, "none");
+  EXPECT_EQ(options.batch_size, 32);
+  given.epochs = 0;
+  EXPECT_EQ(with_defaults(given, facts).epochs, 3);
+
+  // Momentum is of the optimizer that the recipe names.
+  given = {};
+  given.model = "cnn";
+  given.momentum = 0.5;
+  check_train_arguments(given);
+  check_optimizer_arguments(with_defaults(given, facts));
+  EXPECT_THROW(check_optimizer_arguments(with_defaults(given, {.data = "digits", .side = 8})), UsageError);
+  given.model = "lstm";
+  EXPECT_THROW(check_train_arguments(given), UsageError);
 }
 
 /// Whatever is given stays as it is.

@@ -123,7 +123,10 @@ TEST(LBFGSOptimizer, FindsTheMinimumOfAQuadraticFunction) {
     const Tensor matrix = matmul(root, root.t()) + eye(n, {.dtype = float64});
     const Tensor centre = randn({n}, generator, {.dtype = float64});
     const Tensor x = leaf(zeros({n}, {.dtype = float64})), unused = leaf(zeros({0}, {.dtype = float64}));
-    LBFGS optimizer({{"x", x}, {"unused", unused}}, {.max_iter = 100, .line_search = LineSearch::kStrongWolfe});
+    // The eigenvalues are 1 or more, so the distance to the minimum is at most the root of the loss. It would be 3e-5
+    // or more with the default tolerance of 1e-9 for a change of the loss.
+    LBFGS optimizer({{"x", x}, {"unused", unused}},
+                    {.max_iter = 100, .tolerance_change = 1e-15, .line_search = LineSearch::kStrongWolfe});
     optimizer.step([&] {
       optimizer.zero_grad();
       const Tensor apart = x - centre, loss = dot(apart, mv(matrix, apart));

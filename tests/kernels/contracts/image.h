@@ -53,6 +53,12 @@ inline std::vector<ImageAugment> random_plans(std::mt19937_64& random, int64_t n
       plan.left = in_range(random, -2, 2);
     }
     plan.mirrored = static_cast<int32_t>(random() % 2);
+    const auto has_reflection = [](int64_t begin, int64_t count, int64_t size) {
+      return begin > -size && begin + count < 2 * size;
+    };
+    if (random() % 2 == 0 && has_reflection(plan.top, height, image_height) &&
+        has_reflection(plan.left, width, image_width))
+      plan.border = ImageBorder::kReflect;
     if (kinds.colors) {
       std::array<ColorStep, 3> steps = {{{ColorOp::kBrightness, in_range(random, 0, 2 * kOne)},
                                          {ColorOp::kSaturation, in_range(random, 0, 3 * kOne)},
@@ -90,7 +96,12 @@ class PlainImage {
     const int64_t from_height = images.shape()[1], from_width = images.shape()[2];
     for (int64_t y = 0; y < height; ++y)
       for (int64_t x = 0; x < width; ++x) {
-        const int64_t row = y + plan.top, column = x + plan.left, to = plan.mirrored ? width - 1 - x : x;
+        int64_t row = y + plan.top, column = x + plan.left;
+        const int64_t to = plan.mirrored ? width - 1 - x : x;
+        if (plan.border == ImageBorder::kReflect) {
+          row = from_height - 1 - std::abs(from_height - 1 - std::abs(row));
+          column = from_width - 1 - std::abs(from_width - 1 - std::abs(column));
+        }
         const bool inside = row >= 0 && row < from_height && column >= 0 && column < from_width;
         Pixel pixel;
         for (int c = 0; c < 3; ++c) {
