@@ -45,6 +45,9 @@ struct ConvolutionEnd {
   ImageActivation activation = ImageActivation::kNone;
   /// The weight as convolution_pack() wrote it, or null.
   const void* packed_weight = nullptr;
+
+  /// Whether something follows the bias.
+  bool continues() const { return residual || activation != ImageActivation::kNone; }
 };
 
 /// y = convolution of x with weight, and its end. x: [batch, depth, height, width, in_channels], y: the same with out

@@ -109,7 +109,7 @@ class ConvolutionByColumns {
   /// y = activation(y + bias + residual); a residual or an activation by the pass of batch norm with a mean of 0 and a
   /// scale of 1.
   void finish(const ConvolutionEnd& end, const View& y, void* channels) const {
-    if (end.residual || end.activation != ImageActivation::kNone)
+    if (end.continues())
       finish_by_norm(end, y, channels);
     else if (end.bias)
       add_bias(end.bias, y);

@@ -27,8 +27,8 @@ class Model : public nn::Module {
   virtual void save_pretrained(const std::string& dir) const = 0;
   /// What the names of its hidden layers' parameters begin with (TrainOptions::hidden_layers).
   virtual std::string hidden_layers() const { return ""; }
-  /// Whether a norm follows each of the hidden layers, so that the norms of their matrices change nothing
-  /// (TrainOptions::fixed_norm).
+  /// Whether Muon keeps the norms of the hidden layers' matrices (TrainOptions::fixed_norm): for a model with a norm
+  /// behind each of them and a default rate that fits.
   virtual bool has_normalized_layers() const { return false; }
   /// Recomputes activations in backward, in segments of this many layers; 0: off.
   virtual void set_recompute(int64_t layers) = 0;

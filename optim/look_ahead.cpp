@@ -46,7 +46,8 @@ StepResult LookAhead::step(const StepOptions& options) {
 }
 
 void LookAhead::after_step() {
-  const size_t parameters = parameters_of(inner_).size();
+  size_t parameters = 0;
+  for (const GroupState& group : inner_.param_groups()) parameters += group.parameters.size();
   TERN_CHECK(parameters == weights_.size(), "look_ahead: the optimizer has ", parameters, " parameters, but had ",
              weights_.size(), " at first: add groups before making a LookAhead");
   int64_t& done = steps_done_.data<int64_t>()[0];

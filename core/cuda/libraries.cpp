@@ -1,7 +1,7 @@
 #include "tern/core/cuda/cupti.h"
 #include "tern/core/device/backend.h"
-#include "tern/kernels/cuda/cudnn_attention.h"
 #include "tern/kernels/cuda/support/cublaslt.h"
+#include "tern/kernels/cuda/support/cudnn_info.h"
 
 namespace tern::cuda {
 

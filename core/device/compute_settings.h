@@ -9,10 +9,10 @@ namespace tern {
 struct ComputeSettings {
   /// fp32 matrix products and convolutions may round their inputs to TF32 (10 bits of mantissa) for the tensor cores.
   bool tf32 = false;
-  /// Each kind of matrix product that has not been seen yet is computed by all of cuBLASLt's candidates, each kind of
-  /// convolution by those of cuDNN that repeat their bits and by products, and each kind of attention by cuDNN and by
-  /// Tern's kernels, once and outside of captured steps; the fastest is used from then on. Waits for the stream, and
-  /// allocates memory for results that are added to. false: the libraries' heuristics, and Tern's attention.
+  /// true: the first call of each kind times its implementations, and later calls use the fastest: for a matrix product
+  /// cuBLASLt's candidates, for a convolution cuDNN's deterministic engines and matrix products, for attention cuDNN
+  /// and Tern's kernels. Timing waits for the stream, does not happen in captured steps, and allocates memory for
+  /// results that are added to. false: the libraries' heuristics, and Tern's attention.
   bool autotune = false;
 };
 

@@ -308,8 +308,10 @@ Tensor PackedWeight::find(const ConvolutionShape& shape, const Tensor& weight) {
   const kernels::Stream stream = current_stream(weight.device());
   const std::lock_guard lock(mutex_);
   const auto same = [&](const Entry& e) { return e.shape == shape && e.dtype == weight.dtype(); };
-  if (const auto found = std::find_if(entries_.begin(), entries_.end(), same); found != entries_.end())
-    return found->packed;
+  if (const auto found = std::find_if(entries_.begin(), entries_.end(), same); found != entries_.end()) {
+    std::rotate(found, found + 1, entries_.end());
+    return entries_.back().packed;
+  }
   const int64_t bytes = kernels::convolution_packed_bytes(stream, shape, weight.dtype());
   Entry entry{shape, weight.dtype(), {}};
   if (bytes > 0) {

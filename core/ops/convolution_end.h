@@ -25,7 +25,7 @@ class PackedWeight {
     Tensor packed;
   };
   std::mutex mutex_;
-  std::vector<Entry> entries_;
+  std::vector<Entry> entries_;  // the one that was used last is last
 };
 
 /// activation(conv2d(x, weight, bias) + residual) in one pass; no gradient is recorded. residual: of the result's shape

@@ -89,12 +89,11 @@ void ConvolutionOnednn::forward(ConstView x, ConstView weight, const Convolution
     pieces.pack(weight.data, memory);
     memory += pieces.weight_bytes();
   }
-  const bool ends = end.residual || end.activation != ImageActivation::kNone;
   pieces.run([&](const Piece& piece) {
     const void* const to = at(y.data, dtype_, piece.y);
     piece.call.run(at(x.data, dtype_, piece.x), packed + piece.weight, bias, to,
                    memory + piece.slot * pieces.slot_bytes());
-    if (!ends) return;
+    if (!end.continues()) return;
     const auto finish_piece = [&]<class T>() {
       finish<T>(end.activation, end.residual ? end.residual.as<T>() + piece.y : nullptr, y.as<T>() + piece.y,
                 piece.y_elements);

@@ -1,4 +1,5 @@
-// Convolutions: depthwise ones by kernels of their own, others by cuDNN, or by matrix products where it has no plan.
+// Chooses what computes a convolution: depthwise.cu for depthwise ones, cuDNN for the others, and matrix products where
+// cuDNN has no plan.
 
 #include "tern/kernels/convolution.h"
 
@@ -28,9 +29,8 @@ void convolution_forward(Stream stream, const ConvolutionShape& shape, ConstView
                          const ConvolutionEnd& end, View y, void* workspace) {
   ConvolutionByColumns columns(stream, shape, x.dtype);
   if (is_depthwise(shape)) {
-    const bool ends = end.residual || end.activation != ImageActivation::kNone;
-    depthwise_forward(stream, shape, x, weight, ends ? ConstView() : end.bias, y, workspace);
-    if (ends) columns.finish(end, y, workspace);
+    depthwise_forward(stream, shape, x, weight, end.continues() ? ConstView() : end.bias, y, workspace);
+    if (end.continues()) columns.finish(end, y, workspace);
     return;
   }
   if (cudnn_convolution_forward(stream, shape, x, weight, end, y, workspace)) return;

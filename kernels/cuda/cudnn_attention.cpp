@@ -10,6 +10,7 @@
 #include "tern/kernels/cuda/attention_alternative.h"
 #include "tern/kernels/cuda/attention_ragged.h"
 #include "tern/kernels/cuda/cudnn_graph.h"
+#include "tern/kernels/cuda/support/cudnn_info.h"
 #include "tern/kernels/cuda/support/measured_choices.h"
 #include "tern/kernels/cuda/support/timing.h"
 #include "tern/kernels/workspace_parts.h"

@@ -9,13 +9,7 @@
 
 #include <string>
 
-#include "tern/kernels/cuda/support/library.h"
-
 namespace tern::kernels::cuda {
-
-SharedLibrary& cudnn_library();
-/// Loads the library if that has not been tried; does not throw.
-const LibraryInfo& cudnn_info();
 
 /// on: for each new kind of call both implementations are timed, outside stream captures, and the faster one is used
 /// from then on. Without cuDNN 9.10 or newer nothing is timed. Off by default. Timing waits for the stream.

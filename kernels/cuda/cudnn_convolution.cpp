@@ -9,6 +9,7 @@
 #include "tern/kernels/convolution_columns.h"
 #include "tern/kernels/cuda/cudnn_graph.h"
 #include "tern/kernels/cuda/gemm_settings.h"
+#include "tern/kernels/cuda/support/cudnn_info.h"
 #include "tern/kernels/cuda/support/measured_choices.h"
 #include "tern/kernels/cuda/support/timing.h"
 

@@ -1,6 +1,6 @@
 #pragma once
-// Depthwise convolutions, where each channel has a kernel of its own: there is no matrix product in them, and the time
-// is that of their memory. All floating dtypes; sums in the compute type, in a fixed order.
+// Depthwise convolutions: output channel c depends on input channel c alone. They are bound by memory traffic and gain
+// nothing from matrix products. All floating dtypes; sums in the compute type, in a fixed order.
 
 #include "tern/kernels/convolution.h"
 

@@ -92,7 +92,8 @@ bool can_be_mirrored(const std::string& data) { return data != "digits" && data 
 std::string preset_of(const TrainArguments& given, int64_t side) {
   if (!given.init.empty() || !given.preset.empty()) return given.preset;
   const models::ModelFamily& family = models::family_named(given.model);
-  return family.preset_for ? family.preset_for(side) : family.presets.front().name;
+  return family.preset_for ? family.preset_for(given.image_size > 0 ? given.image_size : side)
+                           : family.presets.front().name;
 }
 
 int64_t max_length_of(const TrainArguments& given, int64_t max_positions) {

@@ -31,7 +31,8 @@ TrainArguments with_defaults(const TrainArguments& given, const ImageFacts& fact
 
 /// Whether a mirror image of an image of the set is one of its class: not of a digit.
 bool can_be_mirrored(const std::string& data);
-/// --preset of a run that does not start from --init, for images of so many pixels a side; with --init: "".
+/// --preset of a run that does not start from --init, for images of --image-size or else so many pixels a side; with
+/// --init: "".
 std::string preset_of(const TrainArguments& given, int64_t side = 0);
 /// --max-length for a model that takes so many tokens.
 int64_t max_length_of(const TrainArguments& given, int64_t max_positions);

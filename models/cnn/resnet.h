@@ -30,7 +30,6 @@ class ResNet final : public Cnn {
  public:
   ResNet(const nn::Scope& s, const CnnConfig& config);
   std::string hidden_layers() const override { return "layer"; }
-  bool has_normalized_layers() const override { return !config().resnet().squeezes; }
 
  private:
   Tensor stem(const Tensor& images) const override;

@@ -16,7 +16,9 @@ TestTimeViews test_time_views(const std::string& name) {
   const std::vector<std::string>& names = test_time_names();
   for (size_t i = 0; i < names.size(); ++i)
     if (name == names[i]) return static_cast<TestTimeViews>(i);
-  fail("test-time augmentation: unknown '", name, "'; known: none, flip, five-crop, ten-crop, flip-shift");
+  std::string known;
+  for (const std::string& other : names) known += (known.empty() ? "" : ", ") + other;
+  fail("test-time augmentation: unknown '", name, "'; known: ", known);
 }
 
 int64_t test_time_size(TestTimeViews views, int64_t size) {

@@ -19,8 +19,8 @@ optim::SGDOptions sgd(const TrainOptions& options) {
   return with_options(optim::SGDOptions{.momentum = 0.9, .nesterov = options.nesterov}, options);
 }
 
-/// The learning rates and the weight decay of AdamW fit both parts of the model; with fixed norms the rate is the part
-/// of its norm by which a matrix moves.
+/// The learning rates and the weight decay of AdamW fit both parts of the model; with fixed norms the rate is the
+/// length of a matrix's step as a part of its norm.
 optim::MuonOptions muon(const TrainOptions& options) {
   using optim::MuonScale;
   optim::MuonOptions chosen{.weight_decay = options.weight_decay,

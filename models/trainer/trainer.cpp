@@ -233,7 +233,8 @@ class Loop {
            (options_.checkpoint_seconds > 0 && seconds_since(last_checkpoint_) >= options_.checkpoint_seconds);
   }
 
-  /// Each rank's running statistics are of its own batches; rank 0's are validated and saved. On all ranks.
+  /// Copies rank 0's buffers to all ranks, so that what is validated on all ranks is what rank 0 saves: each rank's
+  /// batch norms have averaged the statistics of its own batches. To be called by all ranks.
   void take_statistics_of_rank_0() {
     if (ranks() > 1) options_.parallel->broadcast_buffers();
   }

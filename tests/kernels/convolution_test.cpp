@@ -97,7 +97,8 @@ void check_forward(std::mt19937_64& random, const std::vector<ConvolutionShape>&
       size += std::abs(value) * unit;
       if (with_residual) rounded.add(o, residual.at(o));
     }
-    // No activation has a slope above 1.2, and each has an error of its own.
+    // The slope of an activation is at most 1.2, by which it enlarges the error of its input; computing it adds an
+    // error.
     for (size_t o = 0; activation != ImageActivation::kNone && o < sums.value.size(); ++o) {
       rounded.value[o] = activated(activation, rounded.value[o]);
       rounded.size[o] = 1.2 * rounded.size[o] + 1;

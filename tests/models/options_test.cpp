@@ -351,6 +351,11 @@ TEST(OptionsTest, RecipesGiveWayToWhatIsGiven) {
   EXPECT_EQ(split_with([](TrainArguments& a) { a.schedule = "plateau"; }), "");
   EXPECT_EQ(with_defaults(given, {.data = "faces", .side = 32}).split, "");
   EXPECT_EQ(with_defaults(given, {.data = "mnist", .side = 28}).tta, "none");
+  given.image_size = 65;  // in place of the data's
+  EXPECT_EQ(with_defaults(given, facts).preset, "resnet18");
+  given.image_size = 64;
+  EXPECT_EQ(with_defaults(given, ImageFacts{.data = "photos"}).preset, "speedrun");
+  given.image_size = 0;
 
   given.preset = "quick";
   given.optimizer = "sgd";

@@ -3,6 +3,7 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/ops/convolution_end.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/core/core_test.h"
 
@@ -170,6 +171,29 @@ TEST(ConvNorm, ResidualThatDoesNotFit) {
         pair.joined(x, ImageActivation::kRelu, randn({2, 4, 4, 4}, generator, {float64}));
       },
       {"the residual is [2, 4, 4, 4] float64"});
+}
+
+/// A packed weight serves the shapes that were used last: an evaluation's batches keep theirs when another shape comes.
+TEST(PackedWeight, KeepsTheShapesThatWereUsedLast) {
+  Generator generator = fresh_generator(9);
+  const Tensor weight = randn({16, 16, 3, 3}, generator);
+  detail::PackedWeight packed;
+  const auto find = [&](int64_t batch) {
+    kernels::ConvolutionShape shape;
+    shape.batch = batch;
+    shape.in_channels = shape.out_channels = 16;
+    shape.in = shape.out = {1, 8, 8};
+    shape.kernel = {1, 3, 3};
+    shape.padding = {0, 1, 1};
+    return packed.find(shape, weight);
+  };
+  const Tensor often = find(4);
+  if (!often.defined()) GTEST_SKIP() << "this CPU reads the weight itself";
+  const Tensor last = find(3);
+  EXPECT_EQ(find(4).raw_data(), often.raw_data());
+  find(2);  // in place of 3
+  EXPECT_EQ(find(4).raw_data(), often.raw_data());
+  EXPECT_NE(find(3).raw_data(), last.raw_data());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "tern/kernels/cuda/cudnn_attention.h"
+#include "tern/kernels/cuda/support/cudnn_info.h"
 
 #if __has_include(<cudnn.h>)
 #include "tern/kernels/cuda/support/check.h"

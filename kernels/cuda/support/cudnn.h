@@ -5,7 +5,7 @@
 #include <cudnn.h>
 
 #include "tern/kernels/base/check.h"
-#include "tern/kernels/cuda/cudnn_attention.h"
+#include "tern/kernels/cuda/support/cudnn_info.h"
 #include "tern/kernels/cuda/support/library.h"
 
 namespace tern::kernels::cuda {

@@ -11,7 +11,7 @@
 #include <utility>
 
 #include "tern/kernels/base/check.h"
-#include "tern/kernels/cuda/cudnn_attention.h"
+#include "tern/kernels/cuda/support/cudnn_info.h"
 
 namespace tern::kernels::cuda {
 

@@ -6,9 +6,9 @@
 
 #include <cstdio>
 
-#include "tern/kernels/cuda/cudnn_attention.h"
 #include "tern/kernels/cuda/cudnn_convolution.h"
 #include "tern/kernels/cuda/gemm_settings.h"
+#include "tern/kernels/cuda/support/cudnn_info.h"
 #include "tern/tests/emulator/cudnn/cudnn.h"
 #include "tern/tests/emulator/messages.h"
 #include "tern/tests/emulator/runtime/standin.h"

@@ -1,0 +1,12 @@
+#pragma once
+// Whether cuDNN is there. This header needs no CUDA header; the functions exist where TERN_CUDA is on.
+
+#include "tern/kernels/cuda/support/library.h"
+
+namespace tern::kernels::cuda {
+
+SharedLibrary& cudnn_library();
+/// Loads the library if that has not been tried; does not throw.
+const LibraryInfo& cudnn_info();
+
+}  // namespace tern::kernels::cuda
