@@ -20,7 +20,12 @@ struct TrainingRecipe {
   const char* optimizer = "adamw";
   double lr = 1e-3;
   std::optional<double> momentum = {};
+  /// What batch_size, lr and momentum are for a batch of the size that is used: small sets get smaller batches, the
+  /// rate follows the square root of the batch and the momentum averages over as many images.
+  bool scales_with_batch = false;
   double warmup = 0.1, label_smoothing = 0, mixup = 0;
+  /// --progressive-resize for an input of so many pixels a side; null: images do not grow.
+  int64_t (*progressive_resize)(int64_t size) = nullptr;
   const char* augment = "default";
   const char* tta = "none";
   const char* split = "";  // of a set with official parts

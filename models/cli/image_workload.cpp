@@ -13,7 +13,8 @@ class ImageWorkload final : public Workload {
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
     set_ = std::make_shared<data::ImageSet>(load_image_set(given.data, {}, setting.log));
-    options_ = with_defaults(given, {.data = set_->name, .side = side(), .has_parts = !set_->parts.empty()});
+    options_ = with_defaults(
+        given, {.data = set_->name, .side = side(), .images = set_->size(), .has_parts = !set_->parts.empty()});
     check_optimizer_arguments(options_);
     split(*set_, data::LabelKind::kOne, options_);
     if (const int64_t bytes = parse_bytes(options_.image_cache).value(); bytes > 0 && !set_->in_memory())

@@ -81,7 +81,7 @@ struct TrainArguments : ModelOptions {
   int64_t progressive_resize = option(
       &Self::progressive_resize, 0, "--progressive-resize",
       "pixels of a side of the training images in the first epoch; they grow to the size of the model's input in "
-      "the first four fifths of the epochs; default: always that size",
+      "the first four fifths of the epochs; default: always that size, for cnn's speedrun 17/32 of it, 16 or more",
       Bounds{1, 1 << 14}, For::kImages);
   std::string augment =
       option(&Self::augment, "default", "--augment",
@@ -108,7 +108,8 @@ struct TrainArguments : ModelOptions {
   int64_t epochs =
       option(&Self::epochs, 0, "--epochs",
              "passes over the training rows; default: 3 with --init (distilbert: or --preset base), otherwise by the "
-             "size of the set, 2 to 10 for texts, 10 for images, 40 for digits, 11 for cnn's speedrun, 3 for its quick",
+             "size of the set, 2 to 10 for texts, 10 for images, 40 for digits, 16 for cnn's speedrun, 4 for its quick "
+             "(MNIST: 3)",
              Bounds{1, 1000000});
   int64_t max_steps =
       option(&Self::max_steps, 0, "--max-steps", "stop after this many steps", Bounds{1, int64_t{1} << 40});
@@ -119,11 +120,12 @@ struct TrainArguments : ModelOptions {
              Bounds{1, 1000000});
   double min_delta = option(&Self::min_delta, 0, "--min-delta",
                             "with --patience: by more than how much a metric must be better", Bounds{0, kMaxReal});
-  std::optional<double> lr =
-      option(&Self::lr, std::nullopt, "--lr",
-             "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts (lstm: "
-             "2e-3), 1e-3 for images, 2e-3 for digits, for cnn's speedrun 0.1",
-             Bounds{0, kMaxReal});
+  std::optional<double> lr = option(
+      &Self::lr, std::nullopt, "--lr",
+      "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts (lstm: "
+      "2e-3), 1e-3 for images, 2e-3 for digits, for cnn's speedrun 0.17 for batches of 1000 and by the square root "
+      "of the batch",
+      Bounds{0, kMaxReal});
   // A run that goes on has the rate that was found.
   std::string find_lr =
       option(&Self::find_lr, "", "--find-lr",
@@ -149,10 +151,11 @@ struct TrainArguments : ModelOptions {
                                  "of the weights (muon: of the hidden layers' matrices, with AdamW for all else); "
                                  "default: adamw, for cnn's speedrun muon; one of:",
                                  Words{models::optimizer_names()});
-  std::optional<double> momentum =
-      option(&Self::momentum, std::nullopt, "--momentum",
-             "of sgd (default: 0.9), rmsprop (default: 0) and muon (default: 0.95, for cnn's speedrun 0.9)",
-             Bounds{0, 0x1.fffffffffffffp-1});
+  std::optional<double> momentum = option(&Self::momentum, std::nullopt, "--momentum",
+                                          "of sgd (default: 0.9), rmsprop (default: 0) and muon (default: 0.95, for "
+                                          "cnn's speedrun 0.8 for batches of 1000, and "
+                                          "the mean of as many images for others)",
+                                          Bounds{0, 0x1.fffffffffffffp-1});
   bool nesterov = option(&Self::nesterov, false, "--nesterov", "sgd: Nesterov's momentum");
   double weight_decay =
       option(&Self::weight_decay, 0.01, "--weight-decay", "of matrices, not of biases and norms", Bounds{0, kMaxReal});
@@ -236,10 +239,11 @@ struct TrainArguments : ModelOptions {
       option(&Self::batch_tokens, 0, "--batch-tokens",
              "tokens a step, packed without padding; default: a power of two by the size of the set, at most 8192",
              Bounds{2, int64_t{1} << 40}, For::kTexts);
-  int64_t batch_size = option(&Self::batch_size, 0, "--batch-size",
-                              "texts: sequences a step, padded to the longest, instead of packing; images a "
-                              "step; default: 64, with --init 16, for cnn's speedrun 500",
-                              Bounds{1, 1000000});
+  int64_t batch_size =
+      option(&Self::batch_size, 0, "--batch-size",
+             "texts: sequences a step, padded to the longest, instead of packing; images a "
+             "step; default: 64, with --init 16, for cnn's speedrun 1000, of small sets 1/50 of the images, 64 or more",
+             Bounds{1, 1000000});
   // At resume the batches of a step are compared, of all processes: check_same_run().
   int64_t accumulate =
       option(&Self::accumulate, 1, "--accumulate",

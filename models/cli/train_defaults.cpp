@@ -1,6 +1,7 @@
 #include "tern/models/cli/train_defaults.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tern/kernels/kernel.h"
 #include "tern/models/families.h"
@@ -10,6 +11,11 @@ namespace {
 
 /// A text model that is neither pretrained nor large.
 bool is_small_from_scratch(const TrainArguments& given) { return given.init.empty() && given.preset != "base"; }
+
+constexpr int64_t kStepsOfAnEpoch = 50;  // at least, where batches are made smaller for that
+constexpr int64_t kSmallestBatch = 64;   // images
+constexpr int64_t kEpochsOfDigits = 3;   // of MNIST's 60,000, which are easier than photos
+constexpr double kLargestMomentum = 0.95;
 
 constexpr models::TrainingRecipe kDigits = {.epochs = 40, .lr = 2e-3, .mixup = 0.3};
 constexpr models::TrainingRecipe kFineTuning = {.epochs = 3, .batch_size = 16, .lr = 5e-5};
@@ -24,8 +30,26 @@ models::TrainingRecipe recipe_of(const TrainArguments& given, const ImageFacts& 
   }
   if (!from_scratch) return kFineTuning;
   for (const models::ModelPreset& preset : models::family_named(given.model).presets)
-    if (preset.name == preset_of(given, facts.side) && preset.recipe) return *preset.recipe;
+    if (preset.name == preset_of(given, facts.side) && preset.recipe) {
+      models::TrainingRecipe recipe = *preset.recipe;
+      if (!can_be_mirrored(facts.data)) recipe.epochs = std::min(recipe.epochs, kEpochsOfDigits);
+      return recipe;
+    }
   return {};
+}
+
+/// The recipe for the batches that are used: of --batch-size, or fewer images than the recipe's where the set is small.
+models::TrainingRecipe for_batches(models::TrainingRecipe recipe, const TrainArguments& given,
+                                   const ImageFacts& facts) {
+  const int64_t largest = recipe.batch_size;
+  if (recipe.scales_with_batch && facts.images > 0)
+    recipe.batch_size = std::clamp(facts.images / kStepsOfAnEpoch, std::min(kSmallestBatch, largest), largest);
+  if (given.batch_size > 0) recipe.batch_size = given.batch_size;
+  if (!recipe.scales_with_batch) return recipe;
+  const double factor = static_cast<double>(recipe.batch_size * given.accumulate) / static_cast<double>(largest);
+  recipe.lr *= std::sqrt(factor);
+  if (recipe.momentum) recipe.momentum = std::clamp(1 - (1 - *recipe.momentum) * factor, 0.0, kLargestMomentum);
+  return recipe;
 }
 
 /// Small sets get smaller steps.
@@ -66,13 +90,13 @@ TrainArguments with_defaults(const TrainArguments& given, const TextFacts& facts
 }
 
 TrainArguments with_defaults(const TrainArguments& given, const ImageFacts& facts) {
-  const models::TrainingRecipe recipe = recipe_of(given, facts);
+  const models::TrainingRecipe recipe = for_batches(recipe_of(given, facts), given, facts);
   TrainArguments options = given;
   options.data = facts.data;
   options.preset = preset_of(given, facts.side);
   const bool validates = given.patience > 0 || given.schedule == "plateau";
   if (given.split.empty() && given.fold.empty() && facts.has_parts && !validates) options.split = recipe.split;
-  if (given.batch_size == 0) options.batch_size = recipe.batch_size;
+  options.batch_size = recipe.batch_size;
   if (given.epochs == 0) options.epochs = recipe.epochs;
   if (given.optimizer.empty()) {
     options.optimizer = recipe.optimizer;
@@ -82,6 +106,9 @@ TrainArguments with_defaults(const TrainArguments& given, const ImageFacts& fact
   options.warmup = given.warmup.value_or(recipe.warmup);
   options.label_smoothing = given.label_smoothing.value_or(recipe.label_smoothing);
   options.mixup = given.mixup.value_or(recipe.mixup);
+  const int64_t size = given.image_size > 0 ? given.image_size : facts.side;
+  if (given.progressive_resize == 0 && recipe.progressive_resize && size > 0)
+    options.progressive_resize = recipe.progressive_resize(size);
   if (given.augment == "default") options.augment = recipe.augment;
   if (given.tta.empty()) options.tta = can_be_mirrored(facts.data) ? recipe.tta : "none";
   return options;

@@ -36,6 +36,8 @@ struct CnnConfig {
   /// The architecture with its published dropout. Throws Error that lists the names for another one.
   static CnnConfig preset(const std::string& name);
   static std::vector<ModelPreset> presets();
+  /// Pixels a side that "speedrun" needs: its three poolings must leave one.
+  static constexpr int64_t kSpeedrunSide = 16;
   /// ModelFamily::preset_for: "speedrun" for 16 to 64 pixels, otherwise "resnet18".
   static const char* preset_for(int64_t side);
   /// Parses a config.json as written by to_json(), or by timm for the networks that both have; `source` names it in

@@ -13,7 +13,6 @@ namespace {
 constexpr int64_t kPatch = 2;               // pixels a side of what is whitened
 constexpr double kSmallestVariance = 5e-4;  // added to the variances
 constexpr int64_t kWhitenedImages = 5000;   // whose patches are looked at
-constexpr int64_t kLeastSide = 16;          // three poolings must leave a pixel
 
 /// Kernels that copy the first input channels to the first outputs; the other outputs are torch.nn's default values.
 Initializer identities() {
@@ -27,7 +26,7 @@ Initializer identities() {
 }
 
 nn::ConvOptions convolution() { return {.padding = 1, .bias = false, .weight_init = identities()}; }
-/// Jordan's momentum is 0.4 for batches of 2,000 images; 0.1 averages over as many images with the recipe's 500.
+/// Jordan's momentum is 0.4. 0.1 averages over more steps, which do not differ at the end, where the rate falls to 0.
 nn::BatchNormLayerOptions norm_options() { return {.eps = 1e-12, .momentum = 0.1}; }
 
 /// Rows are the 2 x 2 patches of the images, in the order of a kernel's elements: [patches, channels * 4].
@@ -68,8 +67,8 @@ Speedrun::Speedrun(const nn::Scope& s, const CnnConfig& config)
       whiten_(sub("whiten"), config.channels, 2 * config.channels * kPatch * kPatch, kPatch),
       layers_(sub("layers")),
       head_(sub("head"), 256, config.num_labels(), {.bias = false, .weight_init = nn::init::normal()}) {
-  TERN_CHECK(config.image_size >= kLeastSide, "speedrun: images must have ", kLeastSide, " pixels a side or more, got ",
-             config.image_size);
+  TERN_CHECK(config.image_size >= CnnConfig::kSpeedrunSide, "speedrun: images must have ", CnnConfig::kSpeedrunSide,
+             " pixels a side or more, got ", config.image_size);
   whiten_.freeze("weight");
   std::vector<const CnnBlock*> blocks;
   int64_t in = whiten_.weight().shape()[0];
@@ -105,8 +104,9 @@ void Speedrun::initialize(const std::function<Tensor(int64_t n)>& first_images) 
 }
 
 Tensor Speedrun::stem(const Tensor& images) const {
-  TERN_CHECK(images.size(2) >= kLeastSide && images.size(3) >= kLeastSide, "speedrun: images must have ", kLeastSide,
-             " pixels a side or more, got ", images.size(2), " x ", images.size(3));
+  TERN_CHECK(images.size(2) >= CnnConfig::kSpeedrunSide && images.size(3) >= CnnConfig::kSpeedrunSide,
+             "speedrun: images must have ", CnnConfig::kSpeedrunSide, " pixels a side or more, got ", images.size(2),
+             " x ", images.size(3));
   return gelu(whiten_.forward(images));
 }
 

@@ -302,37 +302,73 @@ TEST(OptionsTest, DefaultsOfARunOnTexts) {
 TEST(OptionsTest, DefaultsOfARunOnImages) {
   const struct {
     const char *model, *data, *init, *preset;
-    int64_t side, batch_size, epochs;
+    int64_t side, batch_size, epochs, first_size;
     double mixup, lr;
-  } cases[] = {
-      {"vit", "digits", "", "tiny", 8, 64, 40, 0.3, 2e-3},     {"vit", "cifar10", "", "tiny", 32, 64, 10, 0, 1e-3},
-      {"vit", "photos", "folder", "", 0, 16, 3, 0, 5e-5},      {"vit", "digits", "folder", "", 8, 16, 40, 0, 2e-3},
-      {"cnn", "digits", "", "resnet18", 8, 64, 40, 0.3, 2e-3}, {"cnn", "faces", "", "resnet18", 15, 64, 10, 0, 1e-3},
-      {"cnn", "faces", "", "speedrun", 16, 500, 11, 0, 0.1},   {"cnn", "cifar10", "", "speedrun", 32, 500, 11, 0, 0.1},
-      {"cnn", "faces", "", "speedrun", 64, 500, 11, 0, 0.1},   {"cnn", "faces", "", "resnet18", 65, 64, 10, 0, 1e-3},
-      {"cnn", "photos", "", "resnet18", 0, 64, 10, 0, 1e-3},   {"cnn", "cifar10", "folder", "", 32, 16, 3, 0, 5e-5}};
+  } cases[] = {{"vit", "digits", "", "tiny", 8, 64, 40, 0, 0.3, 2e-3},
+               {"vit", "cifar10", "", "tiny", 32, 64, 10, 0, 0, 1e-3},
+               {"vit", "photos", "folder", "", 0, 16, 3, 0, 0, 5e-5},
+               {"vit", "digits", "folder", "", 8, 16, 40, 0, 0, 2e-3},
+               {"cnn", "digits", "", "resnet18", 8, 64, 40, 0, 0.3, 2e-3},
+               {"cnn", "faces", "", "resnet18", 15, 64, 10, 0, 0, 1e-3},
+               {"cnn", "faces", "", "speedrun", 16, 1000, 16, 16, 0, 0.17},
+               {"cnn", "cifar10", "", "speedrun", 32, 1000, 16, 17, 0, 0.17},
+               {"cnn", "mnist", "", "speedrun", 28, 1000, 3, 16, 0, 0.17},
+               {"cnn", "faces", "", "speedrun", 64, 1000, 16, 34, 0, 0.17},
+               {"cnn", "faces", "", "resnet18", 65, 64, 10, 0, 0, 1e-3},
+               {"cnn", "photos", "", "resnet18", 0, 64, 10, 0, 0, 1e-3},
+               {"cnn", "cifar10", "folder", "", 32, 16, 3, 0, 0, 5e-5}};
   for (const auto& c : cases) {
     SCOPED_TRACE(std::string(c.model) + " " + c.data + c.init + " " + std::to_string(c.side));
     TrainArguments given;
     given.model = c.model;
     given.init = c.init;
-    const ImageFacts facts{.data = c.data, .side = c.side, .has_parts = true};
+    const ImageFacts facts{.data = c.data, .side = c.side, .images = 60000, .has_parts = true};
     const TrainArguments options = with_defaults(given, facts);
     const bool has_recipe = options.preset == "speedrun";
     EXPECT_EQ(options.data, c.data);
     EXPECT_EQ(options.preset, c.preset);
     EXPECT_EQ(options.batch_size, c.batch_size);
     EXPECT_EQ(options.epochs, c.epochs);
+    EXPECT_EQ(options.progressive_resize, c.first_size);
     EXPECT_EQ(options.mixup, c.mixup);
-    EXPECT_EQ(options.lr, c.lr);
+    EXPECT_DOUBLE_EQ(options.lr.value(), c.lr);
     EXPECT_EQ(options.optimizer, has_recipe ? "muon" : "adamw");
     EXPECT_EQ(options.warmup, has_recipe ? 0 : 0.1);
     EXPECT_EQ(options.label_smoothing, has_recipe ? 0.2 : 0);
     EXPECT_EQ(options.augment, has_recipe ? "alternating" : "default");
-    EXPECT_EQ(options.tta, has_recipe ? "flip-shift" : "none");
+    EXPECT_EQ(options.tta, has_recipe && can_be_mirrored(c.data) ? "flip-shift" : "none");
     EXPECT_EQ(options.split, has_recipe ? "train-test" : "");
     EXPECT_EQ(to_record(with_defaults(options, facts)), to_record(options));
   }
+}
+
+/// Small sets get smaller batches; the rate and the momentum follow what a step sees.
+TEST(OptionsTest, RecipesScaleWithTheBatch) {
+  const struct {
+    int64_t images, given, accumulate, batch_size;
+    double lr, momentum;
+  } cases[] = {{50000, 0, 1, 1000, 0.17, 0.8},           {49949, 0, 1, 998, 0.16982991, 0.8004},
+               {1000, 0, 1, 64, 0.043006976, 0.95},      {0, 0, 1, 1000, 0.17, 0.8},
+               {60000, 250, 1, 250, 0.085, 0.95},        {60000, 500, 1, 500, 0.120208153, 0.9},
+               {60000, 1000, 2, 1000, 0.240416306, 0.6}, {60000, 9000, 1, 9000, 0.51, 0}};
+  for (const auto& c : cases) {
+    SCOPED_TRACE(std::to_string(c.images) + " " + std::to_string(c.given));
+    TrainArguments given;
+    given.model = "cnn";
+    given.batch_size = c.given;
+    given.accumulate = c.accumulate;
+    const TrainArguments options = with_defaults(given, {.data = "faces", .side = 32, .images = c.images});
+    EXPECT_EQ(options.batch_size, c.batch_size);
+    EXPECT_NEAR(options.lr.value(), c.lr, 1e-8);
+    EXPECT_NEAR(options.momentum.value(), c.momentum, 1e-12);
+  }
+  TrainArguments of_vit;
+  of_vit.model = "vit";
+  of_vit.batch_size = 256;
+  const TrainArguments options = with_defaults(of_vit, {.data = "faces", .side = 32, .images = 100});
+  EXPECT_EQ(options.lr, 1e-3);
+  of_vit.batch_size = 0;
+  EXPECT_EQ(with_defaults(of_vit, {.data = "faces", .side = 32, .images = 100}).batch_size, 64);
 }
 
 TEST(OptionsTest, RecipesGiveWayToWhatIsGiven) {
@@ -366,6 +402,7 @@ TEST(OptionsTest, RecipesGiveWayToWhatIsGiven) {
   given.augment = "none";
   given.tta = "none";
   given.batch_size = 32;
+  given.progressive_resize = 32;
   const TrainArguments options = with_defaults(given, facts);
   EXPECT_EQ(options.optimizer, "sgd");
   EXPECT_EQ(options.lr, 0.5);
@@ -375,8 +412,12 @@ TEST(OptionsTest, RecipesGiveWayToWhatIsGiven) {
   EXPECT_EQ(options.augment, "none");
   EXPECT_EQ(options.tta, "none");
   EXPECT_EQ(options.batch_size, 32);
+  EXPECT_EQ(options.progressive_resize, 32);
   given.epochs = 0;
-  EXPECT_EQ(with_defaults(given, facts).epochs, 3);
+  EXPECT_EQ(with_defaults(given, facts).epochs, 4);
+  given.image_size = 48;
+  given.progressive_resize = 0;
+  EXPECT_EQ(with_defaults(given, facts).progressive_resize, 25);
 
   // Momentum is of the optimizer that the recipe names.
   given = {};
