@@ -20,8 +20,9 @@ struct TrainingRecipe {
   const char* optimizer = "adamw";
   double lr = 1e-3;
   std::optional<double> momentum = {};
-  /// What batch_size, lr and momentum are for a batch of the size that is used: small sets get smaller batches, the
-  /// rate follows the square root of the batch and the momentum averages over as many images.
+  /// true: batch_size is the largest batch, and a set too small for 50 steps an epoch gets smaller ones, of 64 images
+  /// or more. lr and momentum are those of steps of batch_size images; for other steps lr is multiplied by the square
+  /// root of the ratio of images, and 1 - momentum by the ratio, so that momentum averages over as many images.
   bool scales_with_batch = false;
   double warmup = 0.1, label_smoothing = 0, mixup = 0;
   /// --progressive-resize for an input of so many pixels a side; null: images do not grow.

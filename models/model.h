@@ -29,7 +29,7 @@ class Model : public nn::Module {
   virtual std::string hidden_layers() const { return ""; }
   /// Whether Muon keeps the norms of the hidden layers' matrices (TrainOptions::fixed_norm): for a model with a norm
   /// behind each of them and a default rate that fits.
-  virtual bool has_normalized_layers() const { return false; }
+  virtual bool keeps_hidden_norms() const { return false; }
   /// Recomputes activations in backward, in segments of this many layers; 0: off.
   virtual void set_recompute(int64_t layers) = 0;
 

@@ -13,8 +13,11 @@ class ImageWorkload final : public Workload {
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
     set_ = std::make_shared<data::ImageSet>(load_image_set(given.data, {}, setting.log));
-    options_ = with_defaults(
-        given, {.data = set_->name, .side = side(), .images = set_->size(), .has_parts = !set_->parts.empty()});
+    options_ = with_defaults(given, {.data = set_->name,
+                                     .side = side(),
+                                     .images = set_->size(),
+                                     .processes = setting.ranks,
+                                     .has_parts = !set_->parts.empty()});
     check_optimizer_arguments(options_);
     split(*set_, data::LabelKind::kOne, options_);
     if (const int64_t bytes = parse_bytes(options_.image_cache).value(); bytes > 0 && !set_->in_memory())
@@ -41,6 +44,7 @@ class ImageWorkload final : public Workload {
     models::ImageTaskOptions options = task_options();
     options.epochs = epochs;
     options.batch_size = size;
+    options.first_size = 0;  // the largest images of a run decide what fits
     return std::make_unique<models::ImageTask>(*pipeline_, set_, split_.train, std::vector<int32_t>(), options);
   }
   BatchRange batch_range() const override { return {"images", 1, static_cast<int64_t>(split_.train.size())}; }

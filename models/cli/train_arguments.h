@@ -120,12 +120,12 @@ struct TrainArguments : ModelOptions {
              Bounds{1, 1000000});
   double min_delta = option(&Self::min_delta, 0, "--min-delta",
                             "with --patience: by more than how much a metric must be better", Bounds{0, kMaxReal});
-  std::optional<double> lr = option(
-      &Self::lr, std::nullopt, "--lr",
-      "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts (lstm: "
-      "2e-3), 1e-3 for images, 2e-3 for digits, for cnn's speedrun 0.17 for batches of 1000 and by the square root "
-      "of the batch",
-      Bounds{0, kMaxReal});
+  std::optional<double> lr =
+      option(&Self::lr, std::nullopt, "--lr",
+             "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts (lstm: "
+             "2e-3), 1e-3 for images, 2e-3 for digits, for cnn's speedrun 0.17 times the square root of (images a step "
+             "/ 1000)",
+             Bounds{0, kMaxReal});
   // A run that goes on has the rate that was found.
   std::string find_lr =
       option(&Self::find_lr, "", "--find-lr",
@@ -153,8 +153,7 @@ struct TrainArguments : ModelOptions {
                                  Words{models::optimizer_names()});
   std::optional<double> momentum = option(&Self::momentum, std::nullopt, "--momentum",
                                           "of sgd (default: 0.9), rmsprop (default: 0) and muon (default: 0.95, for "
-                                          "cnn's speedrun 0.8 for batches of 1000, and "
-                                          "the mean of as many images for others)",
+                                          "cnn's speedrun 1 - 0.2 x images a step / 1000, from 0 to 0.95)",
                                           Bounds{0, 0x1.fffffffffffffp-1});
   bool nesterov = option(&Self::nesterov, false, "--nesterov", "sgd: Nesterov's momentum");
   double weight_decay =
@@ -239,11 +238,11 @@ struct TrainArguments : ModelOptions {
       option(&Self::batch_tokens, 0, "--batch-tokens",
              "tokens a step, packed without padding; default: a power of two by the size of the set, at most 8192",
              Bounds{2, int64_t{1} << 40}, For::kTexts);
-  int64_t batch_size =
-      option(&Self::batch_size, 0, "--batch-size",
-             "texts: sequences a step, padded to the longest, instead of packing; images a "
-             "step; default: 64, with --init 16, for cnn's speedrun 1000, of small sets 1/50 of the images, 64 or more",
-             Bounds{1, 1000000});
+  int64_t batch_size = option(&Self::batch_size, 0, "--batch-size",
+                              "texts: sequences a step, padded to the longest, instead of packing; images a "
+                              "step; default: 64, with --init 16, for cnn's speedrun 1000, less for sets of less "
+                              "than 50,000 images (50 steps an epoch), but 64 or more",
+                              Bounds{1, 1000000});
   // At resume the batches of a step are compared, of all processes: check_same_run().
   int64_t accumulate =
       option(&Self::accumulate, 1, "--accumulate",

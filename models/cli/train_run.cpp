@@ -248,7 +248,7 @@ class TrainRun {
             .momentum = a.momentum,
             .nesterov = a.nesterov,
             .hidden_layers = workload_->model().hidden_layers(),
-            .fixed_norm = workload_->model().has_normalized_layers(),
+            .fixed_norm = workload_->model().keeps_hidden_norms(),
             .schedule = a.schedule,
             .warmup = a.schedule == "one-cycle" ? 0 : a.warmup.value(),  // it has --schedule-rise instead
             .schedule_parameters = schedule_parameters(a),

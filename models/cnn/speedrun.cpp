@@ -26,7 +26,8 @@ Initializer identities() {
 }
 
 nn::ConvOptions convolution() { return {.padding = 1, .bias = false, .weight_init = identities()}; }
-/// Jordan's momentum is 0.4. 0.1 averages over more steps, which do not differ at the end, where the rate falls to 0.
+/// Jordan's momentum is 0.4. With 0.1 the running statistics are means over more steps; the weights hardly change in
+/// the last ones, because the learning rate falls to 0.
 nn::BatchNormLayerOptions norm_options() { return {.eps = 1e-12, .momentum = 0.1}; }
 
 /// Rows are the 2 x 2 patches of the images, in the order of a kernel's elements: [patches, channels * 4].

@@ -27,7 +27,7 @@ class Speedrun final : public Cnn {
  public:
   Speedrun(const nn::Scope& s, const CnnConfig& config);
   std::string hidden_layers() const override { return "layers."; }
-  bool has_normalized_layers() const override { return true; }
+  bool keeps_hidden_norms() const override { return true; }
   /// The whitening: eigenvectors of the covariance of the images' patches, divided by the roots of their eigenvalues,
   /// and their negatives.
   void initialize(const std::function<Tensor(int64_t n)>& first_images) override;

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "tern/core/ops/ops.h"
+#include "tern/data/datasets/label_index.h"
 #include "tern/data/transforms/geometry.h"
 
 namespace tern::models {
@@ -16,9 +17,7 @@ TestTimeViews test_time_views(const std::string& name) {
   const std::vector<std::string>& names = test_time_names();
   for (size_t i = 0; i < names.size(); ++i)
     if (name == names[i]) return static_cast<TestTimeViews>(i);
-  std::string known;
-  for (const std::string& other : names) known += (known.empty() ? "" : ", ") + other;
-  fail("test-time augmentation: unknown '", name, "'; known: ", known);
+  fail("test-time augmentation: unknown '", name, "'; known: ", data::join(names, ", "));
 }
 
 int64_t test_time_size(TestTimeViews views, int64_t size) {

@@ -345,19 +345,22 @@ TEST(OptionsTest, DefaultsOfARunOnImages) {
 /// Small sets get smaller batches; the rate and the momentum follow what a step sees.
 TEST(OptionsTest, RecipesScaleWithTheBatch) {
   const struct {
-    int64_t images, given, accumulate, batch_size;
+    int64_t images, given, accumulate, processes, batch_size;
     double lr, momentum;
-  } cases[] = {{50000, 0, 1, 1000, 0.17, 0.8},           {49949, 0, 1, 998, 0.16982991, 0.8004},
-               {1000, 0, 1, 64, 0.043006976, 0.95},      {0, 0, 1, 1000, 0.17, 0.8},
-               {60000, 250, 1, 250, 0.085, 0.95},        {60000, 500, 1, 500, 0.120208153, 0.9},
-               {60000, 1000, 2, 1000, 0.240416306, 0.6}, {60000, 9000, 1, 9000, 0.51, 0}};
+  } cases[] = {{50000, 0, 1, 1, 1000, 0.17, 0.8},           {49949, 0, 1, 1, 998, 0.16982991, 0.8004},
+               {1000, 0, 1, 1, 64, 0.043006976, 0.95},      {0, 0, 1, 1, 1000, 0.17, 0.8},
+               {60000, 250, 1, 1, 250, 0.085, 0.95},        {60000, 500, 1, 1, 500, 0.120208153, 0.9},
+               {60000, 1000, 2, 1, 1000, 0.240416306, 0.6}, {60000, 500, 1, 2, 500, 0.17, 0.8},
+               {60000, 250, 2, 4, 250, 0.240416306, 0.6},   {50000, 0, 1, 2, 500, 0.17, 0.8},
+               {60000, 9000, 1, 1, 9000, 0.51, 0}};
   for (const auto& c : cases) {
     SCOPED_TRACE(std::to_string(c.images) + " " + std::to_string(c.given));
     TrainArguments given;
     given.model = "cnn";
     given.batch_size = c.given;
     given.accumulate = c.accumulate;
-    const TrainArguments options = with_defaults(given, {.data = "faces", .side = 32, .images = c.images});
+    const TrainArguments options =
+        with_defaults(given, {.data = "faces", .side = 32, .images = c.images, .processes = c.processes});
     EXPECT_EQ(options.batch_size, c.batch_size);
     EXPECT_NEAR(options.lr.value(), c.lr, 1e-8);
     EXPECT_NEAR(options.momentum.value(), c.momentum, 1e-12);

@@ -80,6 +80,12 @@ TEST_F(FindersProgramTest, FindBatchSize) {
   EXPECT_TRUE(limited["too_large"] > limited["largest"] && limited["largest"] >= 8) << limited;
   for (const Json& trial : limited["trials"]) EXPECT_LE(trial["peak_memory_bytes"], 20'000'000);
   expect_error(tern(train("run", "--memory-limit 1MB")), 1, {"memory", "limit"});
+  // Images that grow are as large as at the end of a run.
+  const auto peak = [&](const std::string& out, const Words& more) {
+    succeeds(train(out, more + "--find-batch-size 256"));
+    return json(out + "/batch_finder.json")["trials"].back()["peak_memory_bytes"].get<double>();
+  };
+  EXPECT_GT(peak("growing", "--progressive-resize 4"), 0.9 * peak("full", {}));
   // Packed texts: tokens, from the longest row on.
   succeeds("train distilbert --data curve/data.csv --init curve --find-batch-size 200 --out texts --threads 1 --quiet");
   EXPECT_EQ(json("texts/batch_finder.json")["unit"], "tokens");

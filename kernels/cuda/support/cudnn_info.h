@@ -6,7 +6,7 @@
 namespace tern::kernels::cuda {
 
 SharedLibrary& cudnn_library();
-/// Loads the library if that has not been tried; does not throw.
+/// The version of cuDNN, or why it could not be loaded. The first call loads the library. Does not throw.
 const LibraryInfo& cudnn_info();
 
 }  // namespace tern::kernels::cuda
