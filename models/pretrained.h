@@ -84,7 +84,8 @@ std::unique_ptr<M> model_as(std::unique_ptr<Model> model, const std::string& wha
 template <class M>
 std::unique_ptr<M> load_pretrained(const std::string& path, const BuildOptions& options = {}) {
   if constexpr (requires { &M::read_checkpoint; }) {
-    auto [config, weights] = M::read_checkpoint(path, options);
+    auto checkpoint = M::read_checkpoint(path, options);
+    auto& config = checkpoint.config;  // not a structured binding, which clang before 16 does not capture in a lambda
     config.labels = choose_labels(config.labels, options.labels);
     if constexpr (requires { config.label_kind; })
       config.label_kind = options.label_kind.value_or(config.label_kind);
@@ -97,7 +98,7 @@ std::unique_ptr<M> load_pretrained(const std::string& path, const BuildOptions& 
       else
         return std::make_unique<M>(options.scope(), config);
     }();
-    load_weights(*model, path, weights, options);
+    load_weights(*model, path, checkpoint.weights, options);
     return model;
   } else {
     return model_as<M>(load_by_family(path, options), path);

@@ -25,8 +25,11 @@ inline constexpr int kVectorBytes = 32;
 inline constexpr int kVectorBytes = 16;
 #endif
 
+/// Without a type for BFloat16, whose overloads are then the only ones.
+template <class F, bool = std::is_arithmetic_v<F>>
+struct VectorOf {};
 template <class F>
-struct VectorOf {
+struct VectorOf<F, true> {
   typedef F type __attribute__((vector_size(kVectorBytes)));
 };
 template <class F>
