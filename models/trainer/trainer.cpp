@@ -233,8 +233,8 @@ class Loop {
            (options_.checkpoint_seconds > 0 && seconds_since(last_checkpoint_) >= options_.checkpoint_seconds);
   }
 
-  /// Copies rank 0's buffers to all ranks: each rank's batch norms have the running statistics of its own batches, and
-  /// all ranks must validate the model that rank 0 saves. All ranks must call this function.
+  /// Copies the buffers of rank 0 to all ranks, so that every rank validates the model that rank 0 saves. Without it
+  /// they differ: the batch norms of a rank see only its own batches. All ranks must call this function.
   void take_statistics_of_rank_0() {
     if (ranks() > 1) options_.parallel->broadcast_buffers();
   }
