@@ -1,7 +1,7 @@
 #pragma once
 // Convolutions as matrix products, for every dtype and device: included by the files that compute convolutions in
 // kernels/cpu and kernels/cuda alone, whose kernels it calls. Images are taken in pieces, so that their columns fit the
-// workspace.
+// workspace, and all at once where the input is its own columns.
 
 #include <algorithm>
 
@@ -24,7 +24,8 @@ class ConvolutionByColumns {
   ConvolutionByColumns(Stream stream, const ConvolutionShape& shape, DType dtype)
       : stream_(stream), shape_(shape), dtype_(dtype) {
     const int64_t row = shape.groups * shape.depth_of_sums(), image = std::max<int64_t>(shape.out_pixels() * row, 1);
-    images_ = std::clamp<int64_t>(kElements / image, 1, std::max<int64_t>(shape.batch, 1));
+    const int64_t all = std::max<int64_t>(shape.batch, 1);
+    images_ = shape.is_product() ? all : std::clamp<int64_t>(kElements / image, 1, all);
   }
 
   /// Of forward and of both gradients: the weight with its channels last, numbers of channels, the columns, a product's

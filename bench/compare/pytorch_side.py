@@ -192,7 +192,7 @@ def images(kind, name, batch, size):
     import torch
     train = kind == "train-images"
     model = make_vit(train) if name == "vit" else make_cnn(name, size, train)
-    batches = [torch.randn(batch, 3, size, size) for _ in range(8)]
+    batches = [torch.randn(batch, 3, size, size, device=SETTING.device) for _ in range(8)]
     if name != "vit":
         batches = [x.to(memory_format=torch.channels_last) for x in batches]
     labels = torch.arange(batch) % 10
@@ -386,6 +386,8 @@ ROWS = {  # the function of the row, then its arguments: kind, size of the model
     "infer-vit-64": (images, "infer-images", "vit", 64, 32),
     "train-resnet18-128": (images, "train-images", "resnet18", 128, 32),
     "infer-resnet18-128": (images, "infer-images", "resnet18", 128, 32),
+    "train-resnet50-256": (images, "train-images", "resnet50", 256, 224),
+    "infer-resnet50-256": (images, "infer-images", "resnet50", 256, 224),
     "train-mobilenet-16": (images, "train-images", "mobilenet_v3_small", 16, 224),
     "infer-mobilenet-16": (images, "infer-images", "mobilenet_v3_small", 16, 224),
     "train-gpt-16x128": (gpt, None, None, 16, 128),
@@ -396,7 +398,8 @@ ROWS = {  # the function of the row, then its arguments: kind, size of the model
     "cifar-augment": (augment, None, None, 128, 32),
     "gemm": (gemm, None, None, 0, 2048),           # PyTorch's matrix rate on this machine; on CUDA 8192
 }
-GPU_ROWS = ("train-base-32x512", "train-base-12x512", "infer-base-128x128", "imdb-base")
+GPU_ROWS = ("train-base-32x512", "train-base-12x512", "infer-base-128x128", "imdb-base", "train-resnet50-256",
+            "infer-resnet50-256")
 
 
 def unit_of(row):

@@ -18,7 +18,7 @@
 # In it: the program, the cuda_* tests and those that read the golden files, the benchmarks, stripped; the shared libraries
 # that they need, without those of glibc and GCC (libstdc++, libgcc_s) and without NVIDIA's; the golden files; texts with
 # IMDB's lengths with their token cache, and images like CIFAR-10's (make_data.py). Programs find libraries and files
-# relative to themselves. CUDA's libraries (cuBLASLt, cuDNN, NCCL, CUPTI) are looked for where docs/cuda.md says, among
+# relative to themselves; the headers of core and docs/ops.md are for the test of the table of ops. CUDA's libraries (cuBLASLt, cuDNN, NCCL, CUPTI) are looked for where docs/cuda.md says, among
 # others in the toolkit and in Python packages.
 set -uo pipefail
 exec </dev/null
@@ -110,7 +110,8 @@ chmod u+w "$bundle"/lib/* && strip --strip-unneeded "$bundle"/lib/* "$bundle"/bi
   [[ -z $(git -C "$root" status --porcelain 2>/dev/null) ]] || echo changed
 } >"$bundle/COMMIT"
 cp -r "$root/bench/compare" "$bundle/bench/" && rm -rf "$bundle"/bench/compare/{results,__pycache__} &&
-  cp "$root/bench/gpu/check.sh" "$bundle/bench/gpu/" && cp -r "$root/tests/golden" "$bundle/tests/" &&
+  cp "$root/bench/gpu/check.sh" "$bundle/bench/gpu/" &&
+  (cd "$root" && find core -name '*.h' -exec cp --parents -t "$bundle" docs/ops.md {} +) && cp -r "$root/tests/golden" "$bundle/tests/" &&
   cp "$root/data/assets/bert-base-uncased-vocab.txt" "$bundle/data/assets/" && cp "$root/LICENSE" "$bundle/" || exit 1
 
 # --- what must hold ---------------------------------------------------------------------------------------------------

@@ -163,7 +163,7 @@ void add_gpt(const std::string& name, int64_t batch, int64_t length) {
 Steps image_steps(const std::string& name, const auto& model, int64_t batch, int64_t size, int64_t classes) {
   Generator generator(2);
   std::vector<Tensor> batches;
-  for (int i = 0; i < 8; ++i) batches.push_back(randn({batch, 3, size, size}, generator));
+  for (int i = 0; i < 8; ++i) batches.push_back(randn({batch, 3, size, size}, generator).to(device()));
   const Tensor labels = labels_of(batch, classes);
   return model_steps(name, model, model->flops_per_image(), [=, count = size_t{0}]() mutable {
     model->run(batches[count++ % batches.size()], labels);
@@ -290,6 +290,8 @@ const Rows rows([] {
     add_text("train-base-12x512", "base", 12, 512);
     add_text("infer-base-128x128", "base", 128, 128);
     add_imdb("imdb-base", "base", 16384);
+    add_cnn("train-resnet50-256", "resnet50", 256, 224);
+    add_cnn("infer-resnet50-256", "resnet50", 256, 224);
   }
   add_text("train-base-8x128", "base", 8, 128);
   add_text("train-base-4x512", "base", 4, 512);

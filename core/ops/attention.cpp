@@ -302,8 +302,14 @@ Tensor self_attention(const Tensor& qkv_in, const SequenceLayout& layout, const 
 SequenceLayout padded_layout(int64_t batch, int64_t length, const Tensor& key_mask, Device device) {
   TERN_CHECK(batch >= 0 && length >= 0 && (length == 0 || batch <= INT32_MAX / length), "padded_layout: ", batch,
              " sequences of ", length, " tokens do not fit 32-bit offsets");
-  SequenceLayout layout = packed_layout(std::vector<int64_t>(static_cast<size_t>(batch), length), device);
+  SequenceLayout layout;
+  // Made on the device, since a captured step cannot copy from the host.
+  const TensorOptions offsets{.dtype = DType::kInt32, .device = device};
+  layout.offsets = length == 0
+                       ? zeros({batch + 1}, offsets)
+                       : arange(0, static_cast<double>((batch + 1) * length), static_cast<double>(length), offsets);
   layout.max_length = length;
+  layout.tokens = batch * length;
   if (key_mask.defined()) {
     check_key_mask("padded_layout", key_mask);
     TERN_CHECK(key_mask.shape() == Shape({batch, length}), "padded_layout: key_mask is ", key_mask.shape(),

@@ -97,7 +97,7 @@ struct Block {
   void load_transposed(const T* from, int64_t stride, int64_t rows, int64_t cols) {
     if (rows < kSide || cols < kSide) std::fill_n(&at[0][0], kSide * kSide, F(0));
     for (int64_t r = 0; r < rows; ++r) {
-      alignas(64) F buffer[kSide];
+      alignas(64) F buffer[kSide] = {};  // zeros, since GCC 12 warns at level v3 that it might be read uninitialized
       const F* const row = widen(from + r * stride, buffer, cols);
       for (int64_t c = 0; c < cols; ++c) at[c][r] = row[c];
     }

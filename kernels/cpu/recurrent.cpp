@@ -1,6 +1,10 @@
 // Recurrent layers: the batch is divided among the threads, each of which takes all steps of its sequences without
 // waiting for the others. The product with the state and the cell are one pass, panel by panel of the packed weight.
 
+#if !defined(__clang__)  // GCC 12 warns at level v3 of 2^62 rounds of a loop over at most kUnits elements
+#pragma GCC diagnostic ignored "-Waggressive-loop-optimizations"
+#endif
+
 #include "tern/kernels/recurrent.h"
 
 #include "tern/kernels/cpu/recurrent_product.h"

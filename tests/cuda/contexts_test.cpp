@@ -1,8 +1,6 @@
 // Resources of a rank: a context (hundreds of MB of GPU memory) only on the rank's GPU, and a listening port only at
 // the address that the other ranks need.
 
-#ifdef TERN_STANDIN
-
 #include <thread>
 
 #include "tern/core/device/backend.h"
@@ -102,5 +100,3 @@ TEST_F(Contexts, RanksMeetWithTheSecretFromTheEnvironment) {
 }  // namespace tern::dist
 
 int main(int argc, char** argv) { return tern::dist::run_program(argc, argv, tern::dist::kScenarios); }
-
-#endif

@@ -1,7 +1,5 @@
 // Costs of a training step on the host: launches, waits and memory calls, counted by the stand-in runtime.
 
-#ifdef TERN_STANDIN
-
 #include "tern/tests/cuda/small_text.h"
 #include "tern/tests/emulator/runtime/standin.h"
 
@@ -58,5 +56,3 @@ TEST(Counts, StepsAreNotWaitedForAndTakeNoMemory) {
 
 }  // namespace
 }  // namespace tern::models
-
-#endif

@@ -2,8 +2,6 @@
 // between, or all calls. The training ends with an error, or its results equal those without failures. The next
 // training is not affected.
 
-#ifdef TERN_STANDIN
-
 #include <set>
 
 #include "tern/core/memory/allocator.h"
@@ -76,5 +74,3 @@ TEST(FailedCalls, EndTheTrainingOrChangeNothing) {
 
 }  // namespace
 }  // namespace tern::models
-
-#endif

@@ -1,8 +1,6 @@
 // One call of CUDA or NCCL fails on one rank of a data-parallel training. Every rank ends, with an error or with the
 // numbers of a training in which nothing fails; none waits for the other for ever, and none is ended by a signal.
 
-#ifdef TERN_STANDIN
-
 #include <set>
 
 #include "tern/dist/sharded_optimizer.h"
@@ -106,5 +104,3 @@ int main(int argc, char** argv) {
     tern::standin::fail_call(function, std::atoi(std::getenv("TERN_TEST_TURN")), 1);
   return tern::dist::run_program(argc, argv, tern::dist::kScenarios);
 }
-
-#endif

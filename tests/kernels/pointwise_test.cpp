@@ -118,7 +118,9 @@ TEST_P(Pointwise, SpecialValuesAgreeWithTheCpu) {
       for (int64_t i = 0; i < n; ++i)
         ASSERT_TRUE(near(got.at(i), expected.at(i), 1e-5, 1e-37)) << i << ": " << got.at(i) << " " << expected.at(i);
     };
-    if (!takes_case(n, random)) continue;
+    // What a conversion of 3e38 or NaN to an integer gives is not defined.
+    const bool of_integers = op.name.starts_with("bitwise_") || op.name == "gcd" || op.name == "lcm";
+    if (of_integers || !takes_case(n, random)) continue;
     check({});
     for (int input = 0; input < 2; ++input)
       if (op.derivable[input]) check({PointwisePass::kBackward, input});

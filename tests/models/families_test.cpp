@@ -57,7 +57,9 @@ class Bag final : public SequenceClassifier {
 
   Tensor forward(const EncoderInput& input) const override {
     const Tensor x = word_.forward(input.tokens), &mask = input.layout.key_mask;
-    const Tensor weight = (mask.defined() ? mask.to(x.dtype()) : ones({x.size(0)}, {.dtype = x.dtype()})).unsqueeze(1);
+    const Tensor weight =
+        (mask.defined() ? mask.to(x.dtype()) : ones({x.size(0)}, {.dtype = x.dtype(), .device = x.device()}))
+            .unsqueeze(1);
     const std::vector<int32_t> offsets = input.layout.offsets.to_vector<int32_t>();
     std::vector<Tensor> means;
     for (size_t s = 0; s + 1 < offsets.size(); ++s) {

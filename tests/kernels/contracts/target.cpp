@@ -139,10 +139,13 @@ class DeviceTarget : public Target {
     return memory + (size - (bytes + 15) / 16 * 16);
   }
   void upload(void* to, const void* from, int64_t bytes) override {
-    check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice));
+    // A plain cudaMemcpy may return before its last part has arrived, and stream_ does not wait for the default stream.
+    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyHostToDevice, stream_));
+    wait();
   }
   void download(void* to, const void* from, int64_t bytes) override {
-    check(cudaMemcpy(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost));
+    check(cudaMemcpyAsync(to, from, static_cast<size_t>(bytes), cudaMemcpyDeviceToHost, stream_));
+    wait();
   }
   void wait() override { check(cudaStreamSynchronize(stream_)); }
 
