@@ -29,6 +29,7 @@
 #include "tern/kernels/pointwise.h"
 #include "tern/kernels/pool.h"
 #include "tern/kernels/recurrent.h"
+#include "tern/kernels/recurrent_sequence.h"
 #include "tern/kernels/reduce.h"
 #include "tern/kernels/resample.h"
 #include "tern/kernels/rotary.h"

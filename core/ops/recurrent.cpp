@@ -13,11 +13,22 @@
 #include "tern/core/ops/linear_inputs.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/rearrange.h"
+#include "tern/core/ops/recurrent_sequence.h"
 #include "tern/core/ops/workspace.h"
 
 namespace tern {
 
 // ---- layout ----
+
+namespace {
+
+/// The position of each value: indices that undo those of `order`, a permutation.
+Tensor inverse_of(const Tensor& order) {
+  const Tensor places = arange(0, static_cast<double>(order.numel()), 1, order.options());
+  return index_copy(places, 0, order, places);
+}
+
+}  // namespace
 
 RecurrentLayout RecurrentLayout::packed(const std::vector<int64_t>& lengths, Device device) {
   auto data = std::make_shared<Data>();
@@ -39,6 +50,7 @@ RecurrentLayout RecurrentLayout::packed(const std::vector<int64_t>& lengths, Dev
     data->counts.push_back(running);
   }
   for (const int64_t i : order) {
+    data->sorted.push_back(lengths[i]);
     data->first.push_back(first[i]);
     data->last.push_back(first[i] + lengths[i] - 1);
   }
@@ -77,6 +89,8 @@ RecurrentLayout RecurrentLayout::padded(int64_t batch, int64_t steps, bool batch
   auto data = std::make_shared<Data>();
   const int64_t next = batch_first ? steps : 1;  // sequence's first row
   data->lengths.assign(static_cast<size_t>(batch), steps);
+  data->sorted = data->lengths;
+  data->batch_first = batch_first;
   data->counts.assign(static_cast<size_t>(batch > 0 ? steps : 0), batch);
   data->rows = batch * steps;
   data->stride = batch_first ? 1 : batch;
@@ -110,6 +124,56 @@ Tensor RecurrentLayout::rows_of_step(int64_t step, bool reverse) const {
   return from_vector(rows, {static_cast<int64_t>(rows.size())}).to(device());
 }
 
+RecurrentLayout::RowsKind RecurrentLayout::rows_kind(bool reverse) const {
+  const std::vector<int64_t>& sorted = data().sorted;
+  if (sorted.empty() || sorted.front() != sorted.back()) return {};
+  // Sequences of one length, whose order is not changed.
+  if (reverse) return {kernels::SequenceRows::kStepsFirst, true, false};
+  return {data().batch_first ? kernels::SequenceRows::kBatchFirst : kernels::SequenceRows::kStepsFirst, false, false};
+}
+
+RecurrentLayout::ByStep RecurrentLayout::make_by_step(bool reverse) const {
+  const Data& d = data();
+  const int64_t stride = reverse ? -d.stride : d.stride;
+  ByStep made;
+  if (d.sorted.front() == d.sorted.back()) {  // nothing is copied from the host
+    const Tensor& first = reverse ? d.last_rows : d.first_rows;
+    const Tensor shifts = arange(0, static_cast<double>(d.sorted[0]), 1, first.options());
+    made.rows = add(mul(shifts, stride).unsqueeze(1), first.unsqueeze(0)).flatten();
+    made.places = inverse_of(made.rows);
+    return made;
+  }
+  const std::vector<int64_t>& first = reverse ? d.last : d.first;
+  std::vector<int64_t> rows, places(static_cast<size_t>(d.rows));
+  rows.reserve(places.size());
+  for (size_t t = 0; t < d.counts.size(); ++t)
+    for (int64_t i = 0; i < d.counts[t]; ++i) {
+      const int64_t row = first[static_cast<size_t>(i)] + static_cast<int64_t>(t) * stride;
+      places[static_cast<size_t>(row)] = static_cast<int64_t>(rows.size());
+      rows.push_back(row);
+    }
+  made.rows = from_vector(rows, {d.rows}).to(device());
+  made.places = from_vector(places, {d.rows}).to(device());
+  return made;
+}
+
+RecurrentLayout::ByStep RecurrentLayout::by_step(bool reverse) const {
+  const std::lock_guard lock(data().mutex);
+  ByStep& kept = data().by_step[reverse ? 1 : 0];
+  if (kept.rows.defined()) return kept;
+  // What a captured step makes has its values when the step is run.
+  if (detail::is_recording()) return make_by_step(reverse);
+  return kept = make_by_step(reverse);
+}
+
+Tensor RecurrentLayout::places() const {
+  const std::lock_guard lock(data().mutex);
+  if (data().places.defined()) return data().places;
+  const Tensor made = inverse_of(data().order);
+  if (!detail::is_recording()) data().places = made;
+  return made;
+}
+
 namespace {
 
 // ---- the layer made of ops ----
@@ -117,12 +181,6 @@ namespace {
 /// The tensor arguments, in this order.
 enum RecurrentInput { kX, kInput, kState, kInputBias, kStateBias, kProjection, kInitial, kInitialCell, kInputs };
 using RecurrentInputs = std::array<Tensor, kInputs>;
-
-/// The position of each value: indices that undo those of `order`, a permutation.
-Tensor inverse_of(const Tensor& order) {
-  const Tensor places = arange(0, static_cast<double>(order.numel()), 1, order.options());
-  return index_copy(places, 0, order, places);
-}
 
 /// The new state before projection; `cell` becomes the new one.
 Tensor recurrent_step(RecurrentKind kind, const Tensor& of_input, const Tensor& of_state, const Tensor& state,
@@ -182,6 +240,7 @@ struct Recurrent final : Function<Recurrent> {
   Saved inputs_[kInputs];
   Saved input_, state_, projection_;  // the weights in x's type: autocast's copies
   Saved gates_, cells_, hidden_;
+  Saved input_bias_, state_bias_, kept_;  // where a library computes the layer
   SavedOutput output_;
   DType types_[kInputs] = {};
 
@@ -202,6 +261,16 @@ struct Recurrent final : Function<Recurrent> {
     input_ = used;
     state_ = state_used;
     projection_ = projection_used;
+    const detail::SequenceInputs whole{
+        x, used, state_used, cast(input_bias), cast(state_bias), projection_used, initial, initial_cell};
+    if (const auto found = detail::sequence_forward(kind, layout, reverse, whole, recorded())) {
+      input_bias_ = whole.input_bias;
+      state_bias_ = whole.state_bias;
+      kept_ = found->kept;
+      output_ = found->output;
+      if (kind == RecurrentKind::kLstm) return {found->output, found->last, found->last_cell};
+      return {found->output, found->last};
+    }
     const Tensor gates = detail::linear_product(x, used, detail::bias_for(x, input, input_bias), Activation::kNone, {});
     return run(gates, state_used, cast(state_bias), projection_used, initial, initial_cell);
   }
@@ -245,7 +314,33 @@ struct Recurrent final : Function<Recurrent> {
   }
 
   Grads backward_all(const Grads& gradients) override {
-    return grad_enabled() ? by_ops(gradients) : by_kernels(gradients);
+    return grad_enabled() ? by_ops(gradients) : kept_.defined() ? by_library(gradients) : by_kernels(gradients);
+  }
+
+  Grads by_library(const Grads& gradients) {
+    const auto gradient = [&](size_t i) {
+      return i < gradients.size() && gradients[i].defined() ? gradients[i].contiguous() : Tensor();
+    };
+    const auto of = [&](RecurrentInput i) { return inputs_[i].get_or_none(); };
+    const detail::SequenceInputs in{of(kX),
+                                    input_.get(),
+                                    state_.get(),
+                                    input_bias_.get_or_none(),
+                                    state_bias_.get_or_none(),
+                                    projection_.get_or_none(),
+                                    of(kInitial),
+                                    of(kInitialCell)};
+    const auto wanted = [&](RecurrentInput i, const Tensor& like) {
+      if (!needs_grad(i)) return Tensor();
+      return i >= kInput && i < kInitial ? empty(like.shape(), {types_[i], like.device()}) : like;
+    };
+    const detail::SequenceInputs found = detail::sequence_backward(
+        kind_, layout_, reverse_, in, output_.get(), kept_.get(), {gradient(0), gradient(1), gradient(2)},
+        {wanted(kX, in.x), wanted(kInput, in.input), wanted(kState, in.state), wanted(kInputBias, in.input_bias),
+         wanted(kStateBias, in.state_bias), wanted(kProjection, in.projection), wanted(kInitial, in.initial),
+         wanted(kInitialCell, in.initial_cell)});
+    return {found.x,          found.input,      found.state,   found.input_bias,
+            found.state_bias, found.projection, found.initial, found.initial_cell};
   }
 
   /// The gradients of the same layer made of ops.

@@ -2,12 +2,14 @@
 // Recurrent layers over whole sequences. nn::LSTM, nn::GRU and nn::RNN are made of these.
 
 #include <memory>
+#include <mutex>
 #include <vector>
 
 #include "tern/core/ops/attention.h"
 #include "tern/core/tensor.h"
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/recurrent.h"
+#include "tern/kernels/recurrent_sequence.h"
 
 namespace tern {
 
@@ -40,12 +42,36 @@ class RecurrentLayout {
   /// int64 [batch]: the sequences, the longest first.
   const Tensor& order() const { return data().order; }
 
+  /// For libraries that take whole sequences: the order of rows in which such a library is given them.
+  struct RowsKind {
+    kernels::SequenceRows kind = kernels::SequenceRows::kByStep;
+    bool gathered = true;  // by by_step(); false: the rows are in this order
+    bool sorted = true;    // the states must be in the order order()
+  };
+  RowsKind rows_kind(bool reverse) const;
+  /// int64 [rows]. rows: that of each step of the sequences in order(), step after step; places: where in `rows` each
+  /// row is.
+  struct ByStep {
+    Tensor rows, places;
+  };
+  ByStep by_step(bool reverse) const;
+  /// int64 [batch]: the places of the sequences in order().
+  Tensor places() const;
+  /// The longest first; in host memory.
+  const std::vector<int64_t>& sorted_lengths() const { return data().sorted; }
+
  private:
   struct Data {
-    std::vector<int64_t> lengths, counts, first, last;  // the rows of first and last steps, in order
+    std::vector<int64_t> lengths, sorted, counts, first, last;  // the rows of first and last steps, in order
     int64_t rows = 0, stride = 1;
+    bool batch_first = true;  // sequence after sequence
     Tensor order, first_rows, last_rows;
+    // Made when they are first needed.
+    mutable std::mutex mutex;
+    mutable ByStep by_step[2];
+    mutable Tensor places;
   };
+  ByStep make_by_step(bool reverse) const;
   /// Throws Error where there is none.
   const Data& data() const {
     TERN_CHECK(data_, "recurrent: the layout is empty; make one by RecurrentLayout::packed() or padded()");

@@ -287,9 +287,7 @@ std::shared_ptr<const CudnnPlan> CudnnDevice::plan(const std::vector<int64_t>& k
 }
 
 void CudnnDevice::run(Stream stream, const CudnnPlan& plan, const std::vector<void*>& pointers, void* workspace) {
-  const std::lock_guard lock(mutex_);
-  TERN_CUDNN_CHECK(cudnn().SetStream(handle_, static_cast<cudaStream_t>(stream.handle)));
-  plan.run(handle_, pointers, workspace);
+  with(stream, [&](cudnnHandle_t handle) { plan.run(handle, pointers, workspace); });
 }
 
 }  // namespace tern::kernels::cuda

@@ -138,6 +138,13 @@ class CudnnDevice {
   using Build = std::function<std::optional<CudnnPlan>(cudnnHandle_t)>;
   std::shared_ptr<const CudnnPlan> plan(const std::vector<int64_t>& key, const Build& build);
   void run(Stream stream, const CudnnPlan& plan, const std::vector<void*>& pointers, void* workspace);
+  /// Returns body(handle), which has the stream; other threads wait.
+  template <class Body>
+  auto with(Stream stream, const Body& body) {
+    const std::lock_guard lock(mutex_);
+    TERN_CUDNN_CHECK(cudnn().SetStream(handle_, static_cast<cudaStream_t>(stream.handle)));
+    return body(handle_);
+  }
 
  private:
   std::mutex mutex_;

@@ -19,14 +19,6 @@ namespace {
 
 using Index = std::array<int64_t, 5>;  // a tensor of four dimensions has a fifth of one element
 
-cudaDataType_t cuda_type(cudnnDataType_t type) {
-  return type == CUDNN_DATA_BFLOAT16 ? CUDA_R_16BF
-         : type == CUDNN_DATA_HALF   ? CUDA_R_16F
-         : type == CUDNN_DATA_INT32  ? CUDA_R_32I
-         : type == CUDNN_DATA_INT64  ? CUDA_R_64I
-                                     : CUDA_R_32F;
-}
-
 struct Tensor {
   const Descriptor* descriptor;
   size_t rank;

@@ -9,10 +9,6 @@
 #include "tern/tests/emulator/runtime/queue.h"
 #include "tern/tests/emulator/runtime/standin.h"
 
-struct cudnnContext {
-  cudaStream_t stream = nullptr;
-};
-
 namespace tern::standin {
 namespace dnn {
 namespace {
@@ -30,13 +26,6 @@ Registry& registry() {
   static Registry instance;
   return instance;
 }
-
-cudnnStatus_t reject(cudnnStatus_t status, const std::string& reason) {
-  const std::lock_guard lock(registry().mutex);
-  registry().message = reason;
-  return status;
-}
-cudnnStatus_t bad(const std::string& reason) { return reject(CUDNN_STATUS_BAD_PARAM, reason); }
 
 std::shared_ptr<Descriptor> find(const void* pointer) {
   const std::lock_guard lock(registry().mutex);
@@ -182,6 +171,13 @@ void fill(Descriptor& to, int attribute, const std::shared_ptr<Descriptor>& link
 
 }  // namespace
 
+cudnnStatus_t reject(cudnnStatus_t status, const std::string& reason) {
+  const std::lock_guard lock(registry().mutex);
+  registry().message = reason;
+  return status;
+}
+CudnnRefuses refuses() { return registry().refuses; }
+
 cudnnStatus_t set(void* pointer, int attribute, cudnnBackendAttributeType_t type, int64_t count, const void* from) {
   const auto d = find(pointer);
   if (!d) return bad("sets an attribute of what is not a live descriptor");
@@ -323,11 +319,6 @@ int last_cudnn_operations() { return dnn::registry().last_operations; }
 }  // namespace tern::standin
 
 namespace dnn = tern::standin::dnn;
-
-/// Every function can have an injected error.
-#define STANDIN_FAULT(name)                                   \
-  if (const int fault = tern::standin::injected_fault(#name)) \
-  return dnn::reject(static_cast<cudnnStatus_t>(fault), "injected")
 
 extern "C" {
 

@@ -11,7 +11,25 @@
 
 #include "tern/tests/emulator/cudnn/cudnn.h"
 
+struct cudnnContext {
+  cudaStream_t stream = nullptr;
+};
+
 namespace tern::standin::dnn {
+
+/// Keeps the reason for cudnn_message() and returns the status.
+cudnnStatus_t reject(cudnnStatus_t status, const std::string& reason);
+inline cudnnStatus_t bad(const std::string& reason) { return reject(CUDNN_STATUS_BAD_PARAM, reason); }
+/// What set_cudnn_refuses() said.
+CudnnRefuses refuses();
+
+inline cudaDataType_t cuda_type(cudnnDataType_t type) {
+  return type == CUDNN_DATA_BFLOAT16 ? CUDA_R_16BF
+         : type == CUDNN_DATA_HALF   ? CUDA_R_16F
+         : type == CUDNN_DATA_INT32  ? CUDA_R_32I
+         : type == CUDNN_DATA_INT64  ? CUDA_R_64I
+                                     : CUDA_R_32F;
+}
 
 struct Descriptor {
   struct Value {
@@ -58,3 +76,8 @@ void compute(const Descriptor& graph, const Pointers& pointers, const Scalars& s
 void outside(const Descriptor& graph, std::vector<int64_t>& in_memory, std::vector<int64_t>& by_value);
 
 }  // namespace tern::standin::dnn
+
+/// Every function can have an injected error.
+#define STANDIN_FAULT(name)                                   \
+  if (const int fault = tern::standin::injected_fault(#name)) \
+  return tern::standin::dnn::reject(static_cast<cudnnStatus_t>(fault), "injected")
