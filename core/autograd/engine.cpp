@@ -10,6 +10,7 @@
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/gradient_ops.h"
+#include "tern/core/autograd/kept_graph.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/core/profiler/profiler.h"
 
@@ -67,6 +68,19 @@ class BackwardDepth {
   static inline thread_local std::vector<std::function<void(bool)>> waiting;
 };
 
+/// Of the backward pass that runs on this thread.
+thread_local bool keeps_graph = true;
+class KeptGraph {
+ public:
+  explicit KeptGraph(bool keeps) : before_(std::exchange(keeps_graph, keeps)) {}
+  ~KeptGraph() { keeps_graph = before_; }
+  KeptGraph(const KeptGraph&) = delete;
+  KeptGraph& operator=(const KeptGraph&) = delete;
+
+ private:
+  const bool before_;
+};
+
 /// One run of backward. Every node reachable from the outputs gets an index in `places_`, and every edge stores the
 /// index of its target, so the only hash table is used while these indices are assigned.
 class Run {
@@ -95,6 +109,7 @@ class Run {
     // The ops of backward compute in the types that forward recorded, regardless of the current autocast region.
     const Autocast off(cpu, DType::kFloat32), off_cuda({DeviceType::kCUDA, 0}, DType::kFloat32);
     GradMode mode(create_graph_);
+    const KeptGraph kept(retain_graph_);
     for (const uint32_t root : roots_)
       if (places_[root].dependencies == 0) push_ready(root);
     while (!ready_.empty()) {
@@ -342,6 +357,8 @@ void add_roots(Run& run, const std::vector<Tensor>& outputs, const std::vector<T
 }
 
 }  // namespace
+
+bool detail::graph_is_kept() { return keeps_graph; }
 
 void backward(const std::vector<Tensor>& outputs, const std::vector<Tensor>& gradients, bool retain_graph,
               bool create_graph) {

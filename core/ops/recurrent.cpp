@@ -1,13 +1,11 @@
 #include "tern/core/ops/recurrent.h"
 
-#include <algorithm>
 #include <array>
-#include <numeric>
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
-#include "tern/core/device/capture_state.h"
+#include "tern/core/autograd/kept_graph.h"
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/linear.h"
 #include "tern/core/ops/linear_inputs.h"
@@ -17,162 +15,6 @@
 #include "tern/core/ops/workspace.h"
 
 namespace tern {
-
-// ---- layout ----
-
-namespace {
-
-/// The position of each value: indices that undo those of `order`, a permutation.
-Tensor inverse_of(const Tensor& order) {
-  const Tensor places = arange(0, static_cast<double>(order.numel()), 1, order.options());
-  return index_copy(places, 0, order, places);
-}
-
-}  // namespace
-
-RecurrentLayout RecurrentLayout::packed(const std::vector<int64_t>& lengths, Device device) {
-  auto data = std::make_shared<Data>();
-  std::vector<int64_t> first, order(lengths.size());
-  for (const int64_t length : lengths) {
-    TERN_CHECK(length > 0, "recurrent: sequence ", first.size(), " has length ", length,
-               ", expected at least 1; leave empty sequences out");
-    first.push_back(data->rows);
-    data->rows += length;
-  }
-  if (device.is_cuda()) detail::forbid_while_recording("a recurrent layer of packed sequences");
-  const auto batch = static_cast<int64_t>(lengths.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) { return lengths[a] > lengths[b]; });
-  data->lengths = lengths;
-  int64_t running = batch;
-  for (int64_t t = 0; batch > 0 && t < lengths[order[0]]; ++t) {
-    while (lengths[order[running - 1]] <= t) --running;
-    data->counts.push_back(running);
-  }
-  for (const int64_t i : order) {
-    data->sorted.push_back(lengths[i]);
-    data->first.push_back(first[i]);
-    data->last.push_back(first[i] + lengths[i] - 1);
-  }
-  const auto on_device = [&](const std::vector<int64_t>& values) { return from_vector(values, {batch}).to(device); };
-  data->order = on_device(order);
-  data->first_rows = on_device(data->first);
-  data->last_rows = on_device(data->last);
-  RecurrentLayout layout;
-  layout.data_ = std::move(data);
-  return layout;
-}
-
-RecurrentLayout RecurrentLayout::packed(const SequenceLayout& layout) {
-  const Tensor& offsets = layout.offsets;
-  TERN_CHECK(offsets.defined() && offsets.dim() == 1 && offsets.numel() >= 1 &&
-                 (offsets.dtype() == DType::kInt32 || offsets.dtype() == DType::kInt64),
-             "recurrent: offsets must be int32 [sequences + 1], got ",
-             offsets.defined() ? offsets.describe() : "an undefined tensor");
-  TERN_CHECK(!layout.key_mask.defined(),
-             "recurrent: a layout with a key_mask has padding, which is a sequence's part here; pack the sequences");
-  if (offsets.device().is_cuda()) detail::forbid_while_recording("a recurrent layer of packed sequences");
-  const std::vector<int64_t> at = offsets.to_vector<int64_t>();
-  TERN_CHECK(at[0] == 0, "recurrent: offsets must begin with 0, got ", at[0]);
-  std::vector<int64_t> lengths;
-  for (size_t s = 1; s < at.size(); ++s) {
-    TERN_CHECK(at[s] > at[s - 1], "recurrent: offsets must ascend by at least 1, got ", at[s - 1], " and ", at[s],
-               " for sequence ", s - 1, "; leave empty sequences out");
-    lengths.push_back(at[s] - at[s - 1]);
-  }
-  return packed(lengths, offsets.device());
-}
-
-RecurrentLayout RecurrentLayout::padded(int64_t batch, int64_t steps, bool batch_first, Device device) {
-  TERN_CHECK(batch >= 0 && steps >= 1, "recurrent: expected sequences of at least one step, got batch ", batch, " and ",
-             steps, " steps");
-  auto data = std::make_shared<Data>();
-  const int64_t next = batch_first ? steps : 1;  // sequence's first row
-  data->lengths.assign(static_cast<size_t>(batch), steps);
-  data->sorted = data->lengths;
-  data->batch_first = batch_first;
-  data->counts.assign(static_cast<size_t>(batch > 0 ? steps : 0), batch);
-  data->rows = batch * steps;
-  data->stride = batch_first ? 1 : batch;
-  for (int64_t b = 0; b < batch; ++b) {
-    data->first.push_back(b * next);
-    data->last.push_back(b * next + (steps - 1) * data->stride);
-  }
-  // Nothing is copied from the host, so that a captured step may contain the layer.
-  data->order = arange(0, static_cast<double>(batch), 1, {.dtype = int64, .device = device});
-  data->first_rows = mul(data->order, next);
-  data->last_rows = add(data->first_rows, (steps - 1) * data->stride);
-  RecurrentLayout layout;
-  layout.data_ = std::move(data);
-  return layout;
-}
-
-kernels::RecurrentSteps RecurrentLayout::steps(bool reverse) const {
-  kernels::RecurrentSteps steps;
-  steps.counts = data().counts.data();
-  steps.steps = static_cast<int64_t>(data().counts.size());
-  steps.stride = reverse ? -data().stride : data().stride;
-  steps.first = (reverse ? data().last_rows : data().first_rows).view();
-  steps.order = data().order.view();
-  return steps;
-}
-
-Tensor RecurrentLayout::rows_of_step(int64_t step, bool reverse) const {
-  const std::vector<int64_t>& first = reverse ? data().last : data().first;
-  std::vector<int64_t> rows(first.begin(), first.begin() + data().counts.at(step));
-  for (int64_t& row : rows) row += step * (reverse ? -data().stride : data().stride);
-  return from_vector(rows, {static_cast<int64_t>(rows.size())}).to(device());
-}
-
-RecurrentLayout::RowsKind RecurrentLayout::rows_kind(bool reverse) const {
-  const std::vector<int64_t>& sorted = data().sorted;
-  if (sorted.empty() || sorted.front() != sorted.back()) return {};
-  // Sequences of one length, whose order is not changed.
-  if (reverse) return {kernels::SequenceRows::kStepsFirst, true, false};
-  return {data().batch_first ? kernels::SequenceRows::kBatchFirst : kernels::SequenceRows::kStepsFirst, false, false};
-}
-
-RecurrentLayout::ByStep RecurrentLayout::make_by_step(bool reverse) const {
-  const Data& d = data();
-  const int64_t stride = reverse ? -d.stride : d.stride;
-  ByStep made;
-  if (d.sorted.front() == d.sorted.back()) {  // nothing is copied from the host
-    const Tensor& first = reverse ? d.last_rows : d.first_rows;
-    const Tensor shifts = arange(0, static_cast<double>(d.sorted[0]), 1, first.options());
-    made.rows = add(mul(shifts, stride).unsqueeze(1), first.unsqueeze(0)).flatten();
-    made.places = inverse_of(made.rows);
-    return made;
-  }
-  const std::vector<int64_t>& first = reverse ? d.last : d.first;
-  std::vector<int64_t> rows, places(static_cast<size_t>(d.rows));
-  rows.reserve(places.size());
-  for (size_t t = 0; t < d.counts.size(); ++t)
-    for (int64_t i = 0; i < d.counts[t]; ++i) {
-      const int64_t row = first[static_cast<size_t>(i)] + static_cast<int64_t>(t) * stride;
-      places[static_cast<size_t>(row)] = static_cast<int64_t>(rows.size());
-      rows.push_back(row);
-    }
-  made.rows = from_vector(rows, {d.rows}).to(device());
-  made.places = from_vector(places, {d.rows}).to(device());
-  return made;
-}
-
-RecurrentLayout::ByStep RecurrentLayout::by_step(bool reverse) const {
-  const std::lock_guard lock(data().mutex);
-  ByStep& kept = data().by_step[reverse ? 1 : 0];
-  if (kept.rows.defined()) return kept;
-  // What a captured step makes has its values when the step is run.
-  if (detail::is_recording()) return make_by_step(reverse);
-  return kept = make_by_step(reverse);
-}
-
-Tensor RecurrentLayout::places() const {
-  const std::lock_guard lock(data().mutex);
-  if (data().places.defined()) return data().places;
-  const Tensor made = inverse_of(data().order);
-  if (!detail::is_recording()) data().places = made;
-  return made;
-}
 
 namespace {
 
@@ -211,20 +53,21 @@ std::vector<Tensor> recurrent_by_ops(RecurrentKind kind, const RecurrentLayout& 
   const Tensor weight = cast(kState), bias = cast(kStateBias), projection = cast(kProjection);
   const Tensor gates = linear(x, cast(kInput), cast(kInputBias));
   Tensor state = start(kInitial, weight.size(1)), cell = start(kInitialCell, weight.size(0) / gates_of(kind));
-  std::vector<Tensor> outputs, rows;
+  std::vector<Tensor> outputs;
   for (int64_t t = 0; t < layout.steps(reverse).steps; ++t) {
-    rows.push_back(layout.rows_of_step(t, reverse));
-    const int64_t running = rows.back().numel();
+    const Tensor rows = layout.rows_of_step(t, reverse);
+    const int64_t running = rows.numel();
     const Tensor before = state.slice(0, 0, running);
     Tensor now = cell.slice(0, 0, running);
-    Tensor after = recurrent_step(kind, index_select(gates, 0, rows.back()), linear(before, weight, bias), before, now);
+    Tensor after = recurrent_step(kind, index_select(gates, 0, rows), linear(before, weight, bias), before, now);
     if (projection.defined()) after = linear(after, projection);
     outputs.push_back(after);
     state = running < layout.batch() ? cat({after, state.slice(0, running)}) : after;
     cell = running < layout.batch() ? cat({now, cell.slice(0, running)}) : now;
   }
-  const Tensor back = inverse_of(layout.order());
-  std::vector<Tensor> results = {index_select(cat(outputs), 0, inverse_of(cat(rows))), index_select(state, 0, back)};
+  const Tensor back = layout.places();
+  std::vector<Tensor> results = {index_select(cat(outputs), 0, layout.by_step(reverse).places),
+                                 index_select(state, 0, back)};
   if (kind == RecurrentKind::kLstm) results.push_back(index_select(cell, 0, back));
   return results;
 }
@@ -241,6 +84,7 @@ struct Recurrent final : Function<Recurrent> {
   Saved input_, state_, projection_;  // the weights in x's type: autocast's copies
   Saved gates_, cells_, hidden_;
   Saved input_bias_, state_bias_, kept_;  // where a library computes the layer
+  bool kept_is_used_ = false;
   SavedOutput output_;
   DType types_[kInputs] = {};
 
@@ -317,6 +161,14 @@ struct Recurrent final : Function<Recurrent> {
     return grad_enabled() ? by_ops(gradients) : kept_.defined() ? by_library(gradients) : by_kernels(gradients);
   }
 
+  /// What the library's forward pass kept, which its backward pass changes.
+  Tensor take_kept() {
+    TERN_CHECK(!kept_is_used_, "recurrent: backward was already run; pass retain_graph = true to run it again");
+    if (detail::graph_is_kept()) return kept_.get().clone();
+    kept_is_used_ = true;
+    return kept_.get();
+  }
+
   Grads by_library(const Grads& gradients) {
     const auto gradient = [&](size_t i) {
       return i < gradients.size() && gradients[i].defined() ? gradients[i].contiguous() : Tensor();
@@ -335,7 +187,7 @@ struct Recurrent final : Function<Recurrent> {
       return i >= kInput && i < kInitial ? empty(like.shape(), {types_[i], like.device()}) : like;
     };
     const detail::SequenceInputs found = detail::sequence_backward(
-        kind_, layout_, reverse_, in, output_.get(), kept_.get(), {gradient(0), gradient(1), gradient(2)},
+        kind_, layout_, reverse_, in, output_.get(), take_kept(), {gradient(0), gradient(1), gradient(2)},
         {wanted(kX, in.x), wanted(kInput, in.input), wanted(kState, in.state), wanted(kInputBias, in.input_bias),
          wanted(kStateBias, in.state_bias), wanted(kProjection, in.projection), wanted(kInitial, in.initial),
          wanted(kInitialCell, in.initial_cell)});

@@ -50,7 +50,7 @@ kernels::RecurrentSequence describe_sequence(RecurrentKind kind, const Recurrent
 }
 
 /// In the library's order.
-SequenceInputs ordered(const SequenceInputs& in, const SequenceOrder& order) {
+SequenceInputs in_library_order(const SequenceInputs& in, const SequenceOrder& order) {
   SequenceInputs result = in;
   result.x = order.rows_to(in.x);
   result.initial = order.states_to(in.initial);
@@ -59,7 +59,7 @@ SequenceInputs ordered(const SequenceInputs& in, const SequenceOrder& order) {
 }
 
 /// A gradient that begins at a multiple of 16 bytes, as libraries take it.
-Tensor aligned(const Tensor& x) {
+Tensor aligned_gradient(const Tensor& x) {
   return x.defined() && reinterpret_cast<uintptr_t>(x.view().data) % 16 != 0 ? x.clone() : x;
 }
 
@@ -84,7 +84,7 @@ std::optional<SequenceResults> sequence_forward(RecurrentKind kind, const Recurr
   kernels::RecurrentSequence s = describe_sequence(kind, layout, order, in);
   const kernels::RecurrentSequenceSizes sizes = kernels::recurrent_sequence_sizes(stream, s, training);
   if (!sizes.taken) return std::nullopt;
-  const SequenceInputs moved = ordered(in, order);
+  const SequenceInputs moved = in_library_order(in, order);
   s = describe_sequence(kind, layout, order, moved);
   const int64_t state = in.state.size(1);
   SequenceResults results{empty({layout.rows(), state}, options), empty({layout.batch(), state}, options), {}, {}};
@@ -109,11 +109,11 @@ SequenceInputs sequence_backward(RecurrentKind kind, const RecurrentLayout& layo
   const TensorOptions options = in.x.options();
   const kernels::Stream stream = current_stream(options.device);
   const SequenceOrder order(layout, reverse);
-  const SequenceInputs moved = ordered(in, order);
+  const SequenceInputs moved = in_library_order(in, order);
   const kernels::RecurrentSequence s = describe_sequence(kind, layout, order, moved);
-  const Tensor y = order.rows_to(output), dy = aligned(order.rows_to(gradients.output));
-  const Tensor dlast = aligned(order.states_to(gradients.last));
-  const Tensor dlast_cell = aligned(order.states_to(gradients.last_cell));
+  const Tensor y = order.rows_to(output), dy = aligned_gradient(order.rows_to(gradients.output));
+  const Tensor dlast = aligned_gradient(order.states_to(gradients.last));
+  const Tensor dlast_cell = aligned_gradient(order.states_to(gradients.last_cell));
   const auto fresh = [&](const Tensor& like) { return like.defined() ? empty(like.shape(), options) : like; };
   SequenceInputs found = wanted;
   found.x = fresh(wanted.x);
@@ -135,9 +135,8 @@ SequenceInputs sequence_backward(RecurrentKind kind, const RecurrentLayout& layo
     const kernels::RecurrentSequenceSizes sizes = kernels::recurrent_sequence_sizes(stream, s, true);
     TERN_CHECK(sizes.taken && kept_bytes(sizes) == kept.numel(),
                "recurrent: the settings of CUDA have changed between a forward pass and its backward pass");
-    const Tensor used = kept.clone();  // the pass changes what was kept, and the graph may be run again
     const Workspace workspace(options.device, [&] { return sizes.backward; });
-    kernels::recurrent_sequence_backward(stream, s, y.view(), g, used.view().data, workspace.data());
+    kernels::recurrent_sequence_backward(stream, s, y.view(), g, kept.view().data, workspace.data());
   }
   for (int pass = 0; pass < 2; ++pass) count_sequence(in);  // of the inputs and states, and of the weights
   found.x = order.rows_from(found.x);

@@ -25,6 +25,7 @@ struct SequenceGradients {
 };
 /// The gradients of what is defined in `wanted`: weights' are written into its tensors, contiguous and of any floating
 /// dtypes; those of x and of the states are new tensors, and what `wanted` has there says only that they are wanted.
+/// The contents of `kept` are used up.
 SequenceInputs sequence_backward(RecurrentKind kind, const RecurrentLayout& layout, bool reverse,
                                  const SequenceInputs& in, const Tensor& output, const Tensor& kept,
                                  const SequenceGradients& gradients, const SequenceInputs& wanted);

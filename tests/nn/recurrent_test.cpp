@@ -5,93 +5,20 @@
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/ops/gradcheck.h"
 #include "tern/nn/nn.h"
-#include "tern/tests/core/golden.h"
 #include "tern/tests/core/state.h"
+#include "tern/tests/nn/recurrent_golden.h"
 
 namespace tern::test {
 namespace {
 
+using golden::flat;
 using golden::Json;
-using golden::optional;
 using golden::Tensors;
-
-/// Loads the module's parameters from `in`, which then has the parameters, whose gradients are compared.
-void load_parameters(nn::Module& module, Tensors& in) {
-  StateView state;
-  for (const NamedTensor& entry : module.state_dict()) {
-    ASSERT_TRUE(in.contains(entry.name)) << entry.name;
-    state.push_back({entry.name, in[entry.name].detach()});
-  }
-  module.load_state_dict(state);
-  for (const NamedTensor& parameter : module.parameters()) in[parameter.name] = parameter.tensor;
-}
-
-Tensor flat(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> parts;
-  for (const Tensor& t : tensors)
-    if (t.defined()) parts.push_back(t.flatten());
-  return cat(parts);
-}
-
-Tensor run_layers(nn::RecurrentLayers& module, const Json& params, Tensors& in) {
-  load_parameters(module, in);
-  const nn::RecurrentState initial{optional(in, "h0"), optional(in, "c0")};
-  const auto lengths = params["lengths"].get<std::vector<int64_t>>();
-  const nn::RecurrentOutput found =
-      lengths.empty() ? module.forward(in.at("x"), initial) : module.forward(in.at("x"), lengths, initial);
-  return flat({found.output, found.state.hidden, found.state.cell});
-}
-
-nn::RecurrentActivation activation_of(const Json& params) {
-  return params.value("nonlinearity", "tanh") == "relu" ? nn::RecurrentActivation::kRelu
-                                                        : nn::RecurrentActivation::kTanh;
-}
-
-Tensor run_cell(const std::string& op, const nn::Scope& s, const Json& params, Tensors& in) {
-  const int64_t width = params["in"], hidden = params["hidden"];
-  const bool bias = params.value("bias", true);
-  const auto run = [&](auto& cell, auto state) {
-    load_parameters(cell, in);
-    for (const Tensor& x : in.at("x").unbind()) state = cell.forward(x, state);
-    return state;
-  };
-  if (op == "lstm_cell") {
-    nn::LSTMCell cell(s, width, hidden, bias);
-    const nn::RecurrentState state = run(cell, nn::RecurrentState{in.at("h0"), in.at("c0")});
-    return flat({state.hidden, state.cell});
-  }
-  if (op == "gru_cell") {
-    nn::GRUCell cell(s, width, hidden, bias);
-    return flat({run(cell, in.at("h0"))});
-  }
-  nn::RNNCell cell(s, width, hidden, bias, activation_of(params));
-  return flat({run(cell, in.at("h0"))});
-}
-
-Tensor run_recurrent(DType dtype, const std::string& op, const Json& params, Tensors& in) {
-  const nn::Scope s({.dtype = dtype, .generator = fresh_generator()});
-  if (op.ends_with("cell")) return run_cell(op, s, params, in);
-  const nn::RecurrentOptions options{.layers = params.value("num_layers", 1),
-                                     .bias = params.value("bias", true),
-                                     .batch_first = params.value("batch_first", false),
-                                     .bidirectional = params.value("bidirectional", false)};
-  const int64_t width = params["in"], hidden = params["hidden"];
-  if (op == "lstm") {
-    nn::LSTM module(s, width, hidden, {options, params.value("proj_size", 0)});
-    return run_layers(module, params, in);
-  }
-  if (op == "gru") {
-    nn::GRU module(s, width, hidden, options);
-    return run_layers(module, params, in);
-  }
-  nn::RNN module(s, width, hidden, {options, activation_of(params)});
-  return run_layers(module, params, in);
-}
 
 TEST(Recurrent, HasPyTorchsNumbers) {
   for (const DType dtype : {float64, float32})
     golden::check("recurrent.json", "recurrent", dtype, [&](const std::string& op, const Json& params, Tensors& in) {
-      return run_recurrent(dtype, op, params, in);
+      return golden::run_recurrent(dtype, cpu, op, params, in);
     });
 }
 

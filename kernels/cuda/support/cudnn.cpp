@@ -11,7 +11,7 @@ namespace tern::kernels::cuda {
 SharedLibrary& cudnn_library() {
   static SharedLibrary& instance =
       *new SharedLibrary({"cuDNN",
-                          "convolutions, and attention where --autotune chooses it",
+                          "convolutions, recurrent layers, and attention where --autotune chooses it",
                           {"libcudnn.so.9"},
                           "package libcudnn9-cuda-13, or nvidia-cudnn-cu13 from pip",
                           "TERN_CUDNN",
