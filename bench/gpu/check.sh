@@ -99,6 +99,7 @@ if ((bundle)); then
   export TERN_DATA=${TERN_DATA:-$root/datasets} XDG_CACHE_HOME=$root/datasets/cache
 fi
 [[ -d $build/bin ]] || { echo "check.sh: $build/bin: no such folder" >&2; exit 1; }
+export CUBLAS_WORKSPACE_CONFIG=${CUBLAS_WORKSPACE_CONFIG-:4096:8}  # as tern does: recurrent layers are then cuDNN's
 build=$(cd "$build" && pwd) suffix="" tiny=()
 # Libraries that came with the build, only for its programs: other tools have other versions.
 libraries=$build/lib

@@ -6,6 +6,7 @@
 #include "tern/core/memory/allocator.h"
 #include "tern/core/ops/recurrent.h"
 #include "tern/core/ops/transfer.h"
+#include "tern/kernels/cuda/cudnn_recurrent.h"
 #include "tern/nn/layers/recurrent.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/cuda/small_net.h"
@@ -128,15 +129,19 @@ TEST_F(Captured, SortsAndScansAreReplayed) {
   }
 }
 
+/// By cuDNN, all but the cell, and by Tern's kernels.
 TEST_F(Captured, RecurrentLayersOfEqualLengths) {
-  for (const bool batch_first : {true, false}) {
+  const bool before = kernels::cuda::cudnn_recurrent();
+  for (const auto& [library, batch_first] :
+       {std::pair(true, true), std::pair(true, false), std::pair(false, true), std::pair(false, false)}) {
+    kernels::cuda::set_cudnn_recurrent(library);
     nn::LSTMOptions options;
     options.layers = 2;
     options.batch_first = batch_first;
     options.bidirectional = true;
     nn::LSTM lstm(nn::Scope({.device = kCuda, .generator = Generator(fresh_seed())}), 5, 6, options);
     nn::GRUCell cell(nn::Scope({.device = kCuda, .generator = Generator(fresh_seed())}), 12, 4);
-    const auto results = [&](const Tensors& in) {
+    const auto results = [&, batch_first = batch_first](const Tensors& in) {
       const Tensor x = in[0].detach().clone().set_requires_grad(true);
       const Tensor y = lstm.forward(x).output, last = cell.forward(y.select(batch_first ? 1 : 0, -1));
       sum(square(last)).backward();
@@ -151,6 +156,7 @@ TEST_F(Captured, RecurrentLayersOfEqualLengths) {
         EXPECT_EQ(captured[k].to_vector<double>(), expected[k].to_vector<double>()) << "step " << i << ", result " << k;
     }
   }
+  kernels::cuda::set_cudnn_recurrent(before);
 }
 
 TEST_F(Captured, MemoryStaysTheSame) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "tern/core/autograd/autocast.h"
+#include "tern/kernels/cuda/cudnn_recurrent.h"
 #include "tern/nn/key_value_cache.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/kernels/contracts/pointwise.h"
@@ -228,17 +229,23 @@ TEST_F(Parity, NormsAndDropout) {
     }
 }
 
+/// By cuDNN and by Tern's kernels.
 TEST_F(Parity, RecurrentLayers) {
-  for (const DType dtype : kFloats)
-    for (const auto& [kind, gates] : {std::pair(RecurrentKind::kLstm, 4), std::pair(RecurrentKind::kGru, 3)})
-      for (const bool reverse : {false, true})
-        expect_parity("recurrent",
-                      {normal({9, 5}, dtype), normal({gates * 6, 5}, dtype), normal({gates * 6, 6}, dtype),
-                       normal({gates * 6}, dtype), normal({3, 6}, dtype)},
-                      16, [kind = kind, reverse](const Tensors& in) {
-                        const auto layout = RecurrentLayout::packed({2, 4, 3}, in[0].device());
-                        return recurrent(kind, in[0], layout, {in[1], in[2], in[3]}, in[4], {}, reverse).output;
-                      });
+  const bool before = kernels::cuda::cudnn_recurrent();
+  for (const bool library : {true, false}) {
+    kernels::cuda::set_cudnn_recurrent(library);
+    for (const DType dtype : kFloats)
+      for (const auto& [kind, gates] : {std::pair(RecurrentKind::kLstm, 4), std::pair(RecurrentKind::kGru, 3)})
+        for (const bool reverse : {false, true})
+          expect_parity("recurrent",
+                        {normal({9, 5}, dtype), normal({gates * 6, 5}, dtype), normal({gates * 6, 6}, dtype),
+                         normal({gates * 6}, dtype), normal({3, 6}, dtype)},
+                        16, [kind = kind, reverse](const Tensors& in) {
+                          const auto layout = RecurrentLayout::packed({2, 4, 3}, in[0].device());
+                          return recurrent(kind, in[0], layout, {in[1], in[2], in[3]}, in[4], {}, reverse).output;
+                        });
+  }
+  kernels::cuda::set_cudnn_recurrent(before);
 }
 
 TEST_F(Parity, Products) {
