@@ -2,8 +2,8 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/captured_step.h"
-#include "tern/core/memory/allocator.h"
 #include "tern/tests/cuda/device_test.h"
+#include "tern/tests/cuda/free_memory.h"
 #include "tern/tests/cuda/small_net.h"
 
 namespace tern {
@@ -41,22 +41,6 @@ struct Job {
 
 class OutOfMemory : public DeviceTest {
  protected:
-  /// Fills the free space in segments with live tensors, where a step would allocate its small tensors.
-  Tensors fill(Device device) {
-    Tensors filler;
-    CachingAllocator& memory = allocator(device);
-    memory.set_limit(memory.statistics().reserved_bytes);
-    for (int64_t bytes = int64_t{1} << 20; bytes >= 512;) {
-      try {
-        filler.push_back(empty({bytes}, {.dtype = uint8, .device = device}));
-      } catch (const OutOfMemoryError&) {
-        bytes /= 2;
-      }
-    }
-    memory.set_limit(0);
-    return filler;
-  }
-
   void expect_nothing_lost(Device device, bool capture) {
     for (const DType dtype : {float32, float16})
       for (const int64_t rows : {3, 30, 300}) expect_nothing_lost(device, dtype, capture, rows);
@@ -81,7 +65,7 @@ class OutOfMemory : public DeviceTest {
     for (int i = 0; i < kSteps; ++i) plenty.step({x, targets});
     const int64_t max_bytes = memory.statistics().peak_live_bytes - memory.statistics().live_bytes;
 
-    const Tensors filler = fill(device);
+    const Tensors filler = fill_free_memory(device);
     int failures = 0;
     for (int i = 0; i < kSteps; ++i) {
       for (int attempt = 0; attempt <= kAttempts; ++attempt) {

@@ -3,12 +3,13 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/captured_step.h"
-#include "tern/core/memory/allocator.h"
+#include "tern/core/autograd/checkpoint.h"
 #include "tern/core/ops/recurrent.h"
 #include "tern/kernels/cuda/cudnn_recurrent.h"
 #include "tern/kernels/cuda/support/cudnn_info.h"
 #include "tern/nn/layers/recurrent.h"
 #include "tern/tests/cuda/device_test.h"
+#include "tern/tests/cuda/free_memory.h"
 #include "tern/tests/nn/recurrent_golden.h"
 #ifdef TERN_STANDIN
 #include "tern/tests/emulator/cudnn/cudnn.h"
@@ -66,11 +67,12 @@ struct LayerTensors {
   Tensors all;
   RecurrentKind kind;
 
-  LayerTensors(RecurrentKind k, bool projects, int64_t rows, int64_t batch, DType dtype, Generator& generator)
+  LayerTensors(RecurrentKind k, bool projects, int64_t rows, int64_t batch, DType dtype, Generator& generator,
+               int64_t in = 5)
       : kind(k) {
     const int64_t hidden = 6, state = projects ? 4 : hidden, width = kernels::gates_of(k) * hidden;
     const auto draw = [&](const Shape& shape) { return mul(randn(shape, generator), 0.5).to(dtype); };
-    all = {draw({rows, 5}), draw({width, 5}), draw({width, state}), draw({width}), draw({width})};
+    all = {draw({rows, in}), draw({width, in}), draw({width, state}), draw({width}), draw({width})};
     all.push_back(projects ? draw({state, hidden}) : Tensor());
     all.push_back(draw({batch, state}));
     all.push_back(k == RecurrentKind::kLstm ? draw({batch, hidden}) : Tensor());
@@ -83,10 +85,16 @@ struct LayerTensors {
 Tensor joined(const RecurrentResult& r) { return flat({r.output, r.last, r.last_cell}); }
 
 TEST_F(RecurrentLibrary, HasPyTorchsNumbers) {
+#ifdef TERN_STANDIN
+  standin::reset_counters();
+#endif
   test::golden::check("recurrent.json", "recurrent", float32,
                       [](const std::string& op, const test::golden::Json& params, test::golden::Tensors& in) {
                         return test::golden::run_recurrent(float32, kCuda, op, params, in);
                       });
+#ifdef TERN_STANDIN
+  EXPECT_GE(standin::counters().kernels_by_name["cudnnRNNBackwardWeights_v8"], 10u);
+#endif
 }
 
 TEST_F(RecurrentLibrary, EveryOrderOfRowsIsTheCpusLayer) {
@@ -159,6 +167,16 @@ TEST_F(RecurrentLibrary, AGraphCanBeRunAgain) {
     size_t next = 0;
     for (const Tensor& t : in)
       if (t.defined()) test::expect_equal(t.grad(), mul(once[next++], 2.0));
+  });
+}
+
+TEST_F(RecurrentLibrary, Recomputed) {
+  const nn::LSTM lstm(nn::Scope({.device = kCuda, .generator = generator}), 5, 6,
+                      {{.layers = 2, .bidirectional = true}});
+  const Tensor x = normal({4, 3, 5}, float32).to(kCuda).set_requires_grad(true);
+  const auto run = [&](const Tensor& in) { return lstm.forward(in).output; };
+  expect_passes({12, 8, 8}, [&] {
+    test::expect_equal(grad({sum(square(checkpoint(run, x)))}, {x})[0], grad({sum(square(run(x)))}, {x})[0]);
   });
 }
 
@@ -278,9 +296,11 @@ TEST_F(RecurrentLibrary, EveryRunGivesTheSameBits) {
 /// A pass that runs out of memory is one error, and can be repeated.
 TEST_F(RecurrentLibrary, OutOfMemory) {
   const RecurrentLayout layout = RecurrentLayout::packed({30, 7, 13}, kCuda);
-  const LayerTensors layer(RecurrentKind::kLstm, true, 50, 3, float32, generator);
+  const LayerTensors layer(RecurrentKind::kLstm, true, 50, 3, float32, generator, 60);
   const Tensors expected = results_and_gradients(layer, layout, layer.all, false);
   CachingAllocator& memory = allocator(kCuda);
+  memory.empty_cache();
+  const Tensors filler = fill_free_memory(kCuda);
   int failures = 0;
   bool done = false;
   for (int64_t more = 1 << 9; !done; more += more / 4) {

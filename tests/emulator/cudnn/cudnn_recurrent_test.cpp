@@ -397,6 +397,15 @@ TEST_P(StandinCudnnRecurrent, EveryCallMayFail) {
   }
 }
 
+/// Batches of one size and longest sequence, and other lengths of the rest.
+TEST_P(StandinCudnnRecurrent, EveryBatchHasItsLengths) {
+  for (int n = 0; n < 8; ++n) {
+    Trial t(random, RecurrentKind::kTanh, SequenceRows::kByStep, float32, {5, 6, 3, 0}, 31);
+    ASSERT_TRUE(t.forward().computed);
+    t.expect_results();
+  }
+}
+
 /// Packed batches have other lengths in every step of a training.
 TEST_P(StandinCudnnRecurrent, OldPlansAreForgotten) {
   for (int64_t n = 2; n < 600; ++n) {
