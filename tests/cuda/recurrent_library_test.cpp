@@ -280,6 +280,25 @@ TEST_F(RecurrentLibrary, CapturedSteps) {
   }
 }
 
+/// A layout that was first used in a recording which failed has no tensors of it.
+TEST_F(RecurrentLibrary, AFailedRecordingLeavesTheLayoutAsItWas) {
+  const auto first = RecurrentLayout::padded(3, 2, true, kCuda), second = RecurrentLayout::padded(3, 2, true, kCuda);
+  const LayerTensors layer(RecurrentKind::kGru, false, 6, 3, float32, generator);
+  Tensors in;
+  for (const Tensor& t : layer.all) in.push_back(t.defined() ? t.to(kCuda) : t);
+  int calls = 0;
+  CapturedStep step(
+      [&](const Tensors&) {
+        const Tensor y = layer.run(in, calls == 0 ? first : second, true).output;
+        if (calls++ > 0) y.to(cpu);
+        return Tensors{y};
+      },
+      {.warmup = 1});
+  const Tensor expected = step({in[0]})[0];
+  expect_error([&] { step({in[0]}); }, {"copy between host and device"});
+  test::expect_equal(layer.run(in, second, true).output, expected);
+}
+
 /// Twice the same, in every type; rows of one length, whose order is not changed, and others.
 TEST_F(RecurrentLibrary, EveryRunGivesTheSameBits) {
   for (const DType dtype : {float32, bfloat16})
