@@ -36,6 +36,10 @@ void fail_cudnn(cudnnStatus_t status, const std::string& what) {
   const std::string text =
       tern::detail::concatenate(what, ": ", cudnn().GetErrorString(status), words[0] ? ": " : "", words);
   if (const cudaError_t error = cudaPeekAtLastError(); is_sticky(error)) fail_cuda(error, text);
+  if (status == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED) {
+    cudaGetLastError();  // that of the allocation, which the next call of CUDA would return
+    throw OutOfMemoryError(text);
+  }
   fail(text);
 }
 }  // namespace detail

@@ -28,7 +28,8 @@ struct Cudnn {
 const Cudnn& cudnn();
 
 namespace detail {
-/// Throws DeviceError when the device is lost, otherwise Error, with `what`, the status and cuDNN's message.
+/// Throws DeviceError when the device is lost, OutOfMemoryError when cuDNN got no memory, otherwise Error, with `what`,
+/// the status and cuDNN's message.
 [[noreturn]] void fail_cudnn(cudnnStatus_t status, const std::string& what);
 }  // namespace detail
 

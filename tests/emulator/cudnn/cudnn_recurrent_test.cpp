@@ -397,6 +397,16 @@ TEST_P(StandinCudnnRecurrent, EveryCallMayFail) {
   }
 }
 
+TEST_P(StandinCudnnRecurrent, MemoryThatCudnnDoesNotGetIsAnOutOfMemoryError) {
+  for (const char* name : {"cudnnSetRNNDataDescriptor", "cudnnRNNForward", "cudnnRNNBackwardData_v8"}) {
+    Trial t(random, RecurrentKind::kLstm, SequenceRows::kByStep, float32, {2, 4, 4, 0}, 32);
+    standin::fail_call(name, 1, CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED);
+    EXPECT_THROW(t.train(), OutOfMemoryError) << name;
+    standin::clear_faults();
+    EXPECT_TRUE(t.train().computed);
+  }
+}
+
 /// Batches of one size and longest sequence, and other lengths of the rest.
 TEST_P(StandinCudnnRecurrent, EveryBatchHasItsLengths) {
   for (int n = 0; n < 8; ++n) {
