@@ -7,7 +7,8 @@
 namespace tern {
 
 struct ComputeSettings {
-  /// fp32 matrix products and convolutions may round their inputs to TF32 (10 bits of mantissa) for the tensor cores.
+  /// fp32 matrix products, convolutions and recurrent layers may round their inputs to TF32 (10 bits of mantissa) for
+  /// the tensor cores. It must not change between the forward and the backward pass of a recurrent layer.
   bool tf32 = false;
   /// true: the first call of each kind times its implementations, and later calls use the fastest: for a matrix product
   /// cuBLASLt's candidates, for a convolution cuDNN's deterministic engines and matrix products, for attention cuDNN

@@ -98,8 +98,9 @@ struct RecurrentResult {
 
 /// One layer in one direction. x: [rows, in]; initial: [batch, state], initial_cell (LSTM): [batch, hidden], or
 /// undefined: 0. reverse: from the end of each sequence to its beginning. Sums and the cells of LSTM are fp32 (fp64 for
-/// fp64). Differentiable any number of times; the second derivative is that of the same layer made of ops. Autocast:
-/// low precision. Errors: shapes and dtypes that do not fit.
+/// fp64); cuDNN, which computes the layer on CUDA where it can (docs/cuda.md), may round cells to x's type.
+/// Differentiable any number of times; the second derivative is that of the same layer made of ops. Autocast: low
+/// precision. Errors: shapes and dtypes that do not fit.
 RecurrentResult recurrent(RecurrentKind kind, const Tensor& x, const RecurrentLayout& layout,
                           const RecurrentWeights& weights, const Tensor& initial = {}, const Tensor& initial_cell = {},
                           bool reverse = false);
