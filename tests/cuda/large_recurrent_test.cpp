@@ -17,11 +17,6 @@ struct Layer {
   Tensors tensors;  // x, the two weights, the two biases
 };
 
-/// The places of a step's sequences: `order` has the longest first.
-struct Step {
-  Tensor rows, sequences;
-};
-
 class LargeRecurrent : public LargeParity {
  protected:
   void TearDown() override { kernels::cuda::set_cudnn_recurrent(before_); }
@@ -114,37 +109,39 @@ class LargeRecurrent : public LargeParity {
     }
   }
 
-  /// Gradients relative to the largest of each tensor. Rounding errors of steps are independent and pass on like the
-  /// gradients themselves, whose slopes with these weights shrink by half or more in each step: a few steps' count.
-  void expect_gradients(const Layer& layer, DType dtype, const Tensors& leaves, const Tensor& dy,
-                        const std::string& what) {
-    Tensors wide;
+  /// The gradients of a layer's tensors in float64 on the CPU.
+  static Tensors gradients_of(const Layer& layer, const Tensor& dy) {
+    Tensors wide, gradients;
     for (const Tensor& t : layer.tensors) wide.push_back(t.to(float64).set_requires_grad(true));
     recurrent(layer.kind, wide[0], RecurrentLayout::packed(layer.lengths), {wide[1], wide[2], wide[3], wide[4]})
         .output.backward(dy.to(float64));
-    for (size_t i = 0; i < wide.size(); ++i) {
-      const Tensor expected = wide[i].grad();
-      const double largest = max(abs(expected)).item<double>();
-      expect_rounded(expected, full(expected.shape(), largest * (16 * unit_of(dtype) + 1e-4), {.dtype = float64}),
-                     leaves[i].grad(), what + ", gradient " + std::to_string(i));
-    }
+    for (const Tensor& t : wide) gradients.push_back(t.grad());
+    return gradients;
   }
 
   void expect_layer(const Layer& layer, DType dtype) {
-    const bool is_lstm = layer.kind == RecurrentKind::kLstm;
+    int64_t rows = 0;
+    for (const int64_t length : layer.lengths) rows += length;
+    const Tensor dy = normal({rows, layer.tensors[2].size(1)}, dtype);
+    const Tensors expected = gradients_of(layer, dy);
     for (const bool library : {true, false}) {
       kernels::cuda::set_cudnn_recurrent(library);
-      const std::string what =
-          std::string(is_lstm ? "LSTM" : "GRU") + (library ? " by cuDNN, " : ", ") + name_of(dtype);
+      const std::string what = std::string(layer.kind == RecurrentKind::kLstm ? "LSTM" : "GRU") +
+                               (library ? " by cuDNN, " : ", ") + name_of(dtype);
       const Tensors leaves = leaves_of(layer.tensors);
       const auto layout = RecurrentLayout::packed(layer.lengths, kCuda);
       const RecurrentResult found =
           recurrent(layer.kind, leaves[0], layout, {leaves[1], leaves[2], leaves[3], leaves[4]});
-      const Tensor dy = normal(found.output.shape(), dtype);
       found.output.backward(dy.to(kCuda));
       expect_steps(layer, dtype, layout, found, what);
-      expect_gradients(layer, dtype, leaves, dy, what);
       if (HasFailure()) return;
+      // Relative to the largest of each tensor. Rounding errors of steps are independent and pass on like the gradients
+      // themselves, whose slopes with these weights shrink by half or more in each step: those of a few steps count.
+      for (size_t i = 0; i < leaves.size(); ++i) {
+        const double largest = max(abs(expected[i])).item<double>(), error = 16 * unit_of(dtype) + 1e-4;
+        expect_rounded(expected[i], full(expected[i].shape(), largest * error, {.dtype = float64}), leaves[i].grad(),
+                       what + ", gradient " + std::to_string(i));
+      }
     }
   }
 
