@@ -95,6 +95,24 @@ TEST_F(CudaProgram, RecurrentModelTrains) {
   EXPECT_TRUE(has(succeeds("predict recurrent --device cuda", patient).out, "\n"));
 }
 
+#ifdef TERN_STANDIN
+
+/// The program itself asks for one buffer size of cuBLAS, where the user does not ask for something else.
+TEST_F(CudaProgram, RecurrentLayersAreCudnns) {
+  const auto weights = [&](const std::string& out, std::function<void()> set) {
+    const Setting setting{.in_child = std::move(set), .seconds = 300};
+    succeeds("train lstm --data curve/data.csv --device cuda --batch-size 4 --max-steps 2 --dtype bf16 --out " + out,
+             setting);
+    return read(out + "/model.safetensors");
+  };
+  const std::string by_default = weights("unset", [] { unsetenv("CUBLAS_WORKSPACE_CONFIG"); });
+  const std::string own = weights("two-sizes", [] { setenv("CUBLAS_WORKSPACE_CONFIG", ":16:8:4096:2", 1); });
+  EXPECT_FALSE(by_default == own) << "the stand-in keeps cells in fp64";
+  EXPECT_TRUE(own == weights("without", [] { setenv("TERN_CUDNN", "/nowhere/libcudnn.so.9", 1); }));
+}
+
+#endif
+
 TEST_F(CudaProgram, ProfileWithDeviceTimes) {
   train("run", "curve", "--profile");
   expect_contains(read("run/profile.txt"), {"linear", "attention", "device"});
