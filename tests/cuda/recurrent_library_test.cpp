@@ -71,7 +71,10 @@ struct LayerTensors {
                int64_t in = 5)
       : kind(k) {
     const int64_t hidden = 6, state = projects ? 4 : hidden, width = kernels::gates_of(k) * hidden;
-    const auto draw = [&](const Shape& shape) { return mul(randn(shape, generator), 0.5).to(dtype); };
+    const auto draw = [&](const Shape& shape) {
+      const Tensor values = mul(randn(shape, generator), 0.5).to(dtype);
+      return k == RecurrentKind::kRelu ? abs(values) : values;  // away from 0, where its slope jumps
+    };
     all = {draw({rows, in}), draw({width, in}), draw({width, state}), draw({width}), draw({width})};
     all.push_back(projects ? draw({state, hidden}) : Tensor());
     all.push_back(draw({batch, state}));
