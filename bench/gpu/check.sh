@@ -375,7 +375,7 @@ stage_job() {
   if ((quick)); then texts+=(--max-steps 300) images+=(--max-steps 100); fi
   if ((emulated)); then
     texts=(--preset tiny --dtype bf16 --data sentences --max-steps 2 --batch-tokens 64 --max-length 32)
-    images=(--data digits --dtype bf16 --split 16/10/10 --max-steps 2 --batch-size 2)
+    images=(--data digits --dtype bf16 --split 16/10/10 --max-steps 4 --batch-size 2)  # recorded from the third on
   fi
   most=$((($(left) + 1) / 2))
   train_job distilbert tokens "${texts[@]}"

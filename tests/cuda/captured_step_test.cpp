@@ -7,6 +7,7 @@
 #include "tern/core/ops/recurrent.h"
 #include "tern/core/ops/transfer.h"
 #include "tern/kernels/cuda/cudnn_recurrent.h"
+#include "tern/models/vit/vit.h"
 #include "tern/nn/layers/recurrent.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/cuda/small_net.h"
@@ -109,6 +110,28 @@ TEST_F(Captured, InputsMayComeFromTheHost) {
   step({full({3}, 5).to(kCuda), y});
   for (const double value : {6.0, 7.0, 8.0})
     EXPECT_EQ(step({full({3}, value), y})[0].to_vector<double>(), std::vector<double>(3, value + 1));
+}
+
+/// Its layout of sequences is made within the step.
+TEST_F(Captured, AVisionTransformer) {
+  models::ViTConfig config = models::ViTConfig::preset("tiny");
+  config.width = 24, config.hidden = 40, config.layers = 2, config.image_size = 12;
+  config.dropout = config.attention_dropout = 0;
+  config.labels = {"a", "b", "c"};
+  const models::ViT model(nn::Scope({.device = kCuda, .generator = Generator(fresh_seed())}), config);
+  CapturedStep step(
+      [&](const Tensors& in) {
+        NoGrad off;
+        return Tensors{model.forward(in[0])};
+      },
+      {.warmup = 1});
+  Generator data(fresh_seed() + 1);
+  for (int i = 0; i < 3; ++i) {
+    const Tensor x = randn({2, 3, 12, 12}, data).to(kCuda);
+    const std::vector<double> expected = model.forward(x).to_vector<double>();
+    EXPECT_EQ(step({x})[0].to_vector<double>(), expected) << i;
+  }
+  EXPECT_TRUE(step.captured());
 }
 
 TEST_F(Captured, SortsAndScansAreReplayed) {
