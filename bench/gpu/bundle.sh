@@ -17,9 +17,10 @@
 #
 # In it: the program, the cuda_* tests and those that read the golden files, the benchmarks, stripped; the shared libraries
 # that they need, without those of glibc and GCC (libstdc++, libgcc_s) and without NVIDIA's; the golden files; texts with
-# IMDB's lengths with their token cache, and images like CIFAR-10's (make_data.py). Programs find libraries and files
-# relative to themselves; the headers of core and docs/ops.md are for the test of the table of ops. CUDA's libraries (cuBLASLt, cuDNN, NCCL, CUPTI) are looked for where docs/cuda.md says, among
-# others in the toolkit and in Python packages.
+# IMDB's lengths with their token cache, and images like CIFAR-10's (make_data.py); the headers of core and docs/ops.md,
+# which the test of the table of ops reads. Programs find libraries and files relative to themselves. CUDA's libraries
+# (cuBLASLt, cuDNN, NCCL, CUPTI) are looked for where docs/cuda.md says, among others in the toolkit and in Python
+# packages.
 set -uo pipefail
 exec </dev/null
 root=$(cd "$(dirname "$(readlink -f "$0")")/../.." && pwd)
@@ -69,7 +70,7 @@ if ((!ready)); then
   # Flags as of .ci/run, whose objects ccache may have.
   cmake -S "$root" -B "$build" -G Ninja ${launcher[@]+"${launcher[@]}"} -DCMAKE_BUILD_TYPE=Release -DTERN_WERROR=ON \
     -DTERN_CUDA=ON -DTERN_SHARED=ON "-DCMAKE_CUDA_ARCHITECTURES=$architectures" -DTERN_BUILD_TESTS=ON \
-    -DTERN_BUILD_BENCH=ON "-DTERN_CPU_LEVELS=v2;v3;v4" -DTERN_INSTALL=OFF >&2 &&
+    -DTERN_BUILD_BENCH=ON "-DTERN_CPU_LEVELS=v3;v4" -DTERN_INSTALL=OFF >&2 &&
     cmake --build "$build" --target tern_program tern_cuda_tests tern_golden_tests tern_bench_kernels tern_bench_train \
       >&2 || die "the build failed; ./tern test and ./tern bench install the packages that it needs, CUDA's compiler apart"
 fi

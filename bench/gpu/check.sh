@@ -96,8 +96,11 @@ if ((make)); then
 fi
 if ((bundle)); then
   build=$root
-  export TERN_DATA=${TERN_DATA:-$root/datasets} XDG_CACHE_HOME=$root/datasets/cache
+  export XDG_CACHE_HOME=$root/datasets/cache
 fi
+# Of the stages job and compare; tests that read data need all of it.
+data=${TERN_DATA:-}
+((!bundle)) || data=${data:-$root/datasets}
 [[ -d $build/bin ]] || { echo "check.sh: $build/bin: no such folder" >&2; exit 1; }
 export CUBLAS_WORKSPACE_CONFIG=${CUBLAS_WORKSPACE_CONFIG-:4096:8}  # as tern does: recurrent layers are then cuDNN's
 build=$(cd "$build" && pwd) suffix="" tiny=()
@@ -357,6 +360,7 @@ train_job() {  # MODEL UNIT OPTIONS...: adds to $jobs, and to $bad or $waiting
 }
 
 stage_job() {
+  [[ -z $data ]] || local -x TERN_DATA=$data
   [[ -x $tern ]] || { skip "the build has no ${tern##*/}"; return; }
   local texts=(--preset base --dtype bf16 --epochs 3) images=(--preset base --dtype bf16 --epochs 3)
   local jobs=() bad=() waiting=() most
@@ -387,6 +391,7 @@ stage_job() {
 }
 
 stage_compare() {
+  [[ -z $data ]] || local -x TERN_DATA=$data
   [[ -x $train ]] || { skip "the build has no ${train##*/}"; return; }
   local python=${TERN_COMPARE_PYTHON:-python3} rows=train-base-32x512,train-base-12x512,infer-base-128x128 code
   local round rounds=2 side options=(--device cuda --dtype bf16 --seconds 5) bad=() waiting=()
