@@ -11,7 +11,6 @@
 #include "tern/models/cli/evaluation_text.h"
 #include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/option_record.h"
-#include "tern/models/cli/run_folder.h"
 #include "tern/models/cli/train_arguments.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/families.h"
@@ -51,14 +50,12 @@ struct EvalOptions : ModelOptions {
 
 /// What was given, with what the run was trained with where nothing else is said: the same data, split and length.
 EvalOptions with_record(const EvalOptions& given) {
-  const std::filesystem::path path = std::filesystem::path(given.dir) / "run.json";
-  const Json record = tern::detail::name_exists(path.string()) ? RunFolder::read_record(given.dir) : Json::object();
-  TrainArguments trained;
-  if (record.contains("options")) from_record(trained, record["options"], path.string());
+  const TrainArguments trained = arguments_of_run(given.dir);
   EvalOptions options = given;
   if (given.data.empty()) {
     if (trained.data.empty())
-      throw UsageError("eval: --data is needed: " + path.string() + " does not record the training data");
+      throw UsageError("eval: --data is needed: " + (std::filesystem::path(given.dir) / "run.json").string() +
+                       " does not record the training data");
     options.data = trained.data;
     if (given.split.empty() && given.fold.empty()) {
       options.split = trained.split;
@@ -66,7 +63,7 @@ EvalOptions with_record(const EvalOptions& given) {
     }
     if (!given.given("--seed")) options.seed = trained.seed;
   }
-  if (given.tta.empty()) options.tta = trained.tta.empty() ? "none" : trained.tta;
+  if (given.tta.empty()) options.tta = views_of_run(trained);
   if (given.max_length == 0) options.max_length = trained.max_length;
   return options;
 }

@@ -11,6 +11,7 @@
 #include "tern/models/cli/line_input.h"
 #include "tern/models/cli/matmul_options.h"
 #include "tern/models/cli/option_record.h"
+#include "tern/models/cli/train_arguments.h"
 #include "tern/models/families.h"
 #include "tern/models/image/image_pipeline.h"
 #include "tern/models/text/text_pipeline.h"
@@ -36,8 +37,9 @@ struct PredictOptions : ModelOptions {
              "with --jsonl {\"features\": [...]}");
   int64_t max_length = option(&Self::max_length, 0, "--max-length",
                               "tokens a text is cut to; default: the model's maximum", Bounds{2, 1 << 24}, For::kTexts);
-  std::string tta = option(&Self::tta, "none", "--tta",
-                           "test-time augmentation of images, the mean of the probabilities of several views:",
+  std::string tta = option(&Self::tta, "", "--tta",
+                           "test-time augmentation of images, the mean of the probabilities of several views; default: "
+                           "as in the test after training, else none; one of:",
                            Words{models::test_time_names()}, For::kImages);
   std::string attention =
       option(&Self::attention, "", "--attention",
@@ -185,7 +187,10 @@ class TextPredictor final : public Predictor {
 class ImagePredictor final : public Predictor {
  public:
   ImagePredictor(const PredictOptions& arguments, Device device)
-      : Predictor(arguments, "image", true), pipeline_(models::ImagePipeline::load(arguments.dir, {.device = device})) {
+      : Predictor(arguments, "image", true),
+        views_(models::test_time_views(arguments.tta.empty() ? views_of_run(arguments_of_run(arguments.dir))
+                                                             : arguments.tta)),
+        pipeline_(models::ImagePipeline::load(arguments.dir, {.device = device})) {
     pipeline_.model().eval();
   }
 
@@ -207,7 +212,7 @@ class ImagePredictor final : public Predictor {
     if (a_.features)
       print(pipeline_.features(images));
     else
-      print(pipeline_.predict(images, models::test_time_views(a_.tta)), pipeline_.model());
+      print(pipeline_.predict(images, views_), pipeline_.model());
     if (a_.attention.empty()) return;
     const std::vector<Tensor> maps = pipeline_.model().attention_rollout(pipeline_.prepare(images));
     for (size_t i = 0; i < maps.size(); ++i) {
@@ -236,6 +241,7 @@ class ImagePredictor final : public Predictor {
     return path;
   }
 
+  const models::TestTimeViews views_;
   const models::ImagePipeline pipeline_;
   std::vector<std::string> names_;
   std::vector<data::Image> images_;
@@ -243,7 +249,7 @@ class ImagePredictor final : public Predictor {
 };
 
 int predict(const PredictOptions& a) {
-  if (a.features && a.tta != "none")
+  if (a.features && !a.tta.empty() && a.tta != "none")
     throw UsageError("--features and --tta exclude each other: the mean over views is one of probabilities");
   const Device device = apply_common(a);
   std::ios::sync_with_stdio(false);

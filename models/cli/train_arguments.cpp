@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
+#include "tern/core/io/file_kind.h"
 #include "tern/data/datasets/image_set.h"
 #include "tern/data/datasets/text_set.h"
+#include "tern/models/cli/option_record.h"
+#include "tern/models/cli/run_folder.h"
 #include "tern/models/families.h"
 
 namespace tern::cli {
@@ -23,6 +27,17 @@ void check_model(const std::string& model) {
 }
 
 }  // namespace
+
+TrainArguments arguments_of_run(const std::string& folder) {
+  TrainArguments trained;
+  const std::string path = (std::filesystem::path(folder) / "run.json").string();
+  if (!tern::detail::name_exists(path)) return trained;
+  const Json record = RunFolder::read_record(folder);
+  if (record.contains("options")) from_record(trained, record["options"], path);
+  return trained;
+}
+
+std::string views_of_run(const TrainArguments& trained) { return trained.tta.empty() ? "none" : trained.tta; }
 
 void check_one_of_split_and_fold(const std::string& split, const std::string& fold) {
   check(split.empty() || fold.empty(), "--split and --fold exclude each other");

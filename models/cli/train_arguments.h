@@ -301,6 +301,12 @@ struct TrainArguments : ModelOptions {
 /// What the named model reads. Throws Error when there is no such model.
 For kind_of(const TrainArguments& arguments);
 
+/// What the run in `folder` was started with, with the defaults of its data and model; the options' own defaults where
+/// the folder has no run.json. Throws Error when that cannot be read.
+TrainArguments arguments_of_run(const std::string& folder);
+/// The views of the test after that training (models/image/test_time.h).
+std::string views_of_run(const TrainArguments& trained);
+
 /// What the named schedule takes.
 optim::ScheduleParameters schedule_parameters(const TrainArguments& arguments);
 /// Throws UsageError when an option of another schedule is given, or one that the schedule needs is not.

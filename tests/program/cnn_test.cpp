@@ -2,6 +2,7 @@
 // after training and eval, and maps of what decided.
 
 #include "tern/core/io/safetensors.h"
+#include "tern/data/images/image.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/program/program.h"
 #include "tern/tests/support/seed.h"
@@ -96,6 +97,18 @@ TEST_F(CnnTest, QuickIsTheSameNetwork) {
   EXPECT_NEAR(evaluated["accuracy"], metrics("patient").back()["test_accuracy"], 1e-12);
   EXPECT_NE(evaluated["loss"], answer("eval patient --json --threads 1 --tta none", with_data())["loss"]);
   EXPECT_EQ(json("patient/run.json")["rows"]["validation"], 40);
+
+  // predict takes the views of the run too; features are of the image alone.
+  data::Image image(28, 28, 1);
+  for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(random_());
+  data::write_png(file("image.png"), image);
+  const Words predict = "predict patient image.png --threads 1 --jsonl";
+  const Json predicted = answer(predict);
+  EXPECT_EQ(predicted, answer(predict + "--tta flip-shift"));
+  EXPECT_NE(predicted, answer(predict + "--tta none"));
+  EXPECT_EQ(answer(Words("predict quick image.png --threads 1 --jsonl")),
+            answer(Words("predict quick image.png --threads 1 --jsonl --tta none")));
+  EXPECT_EQ(succeeds(predict + "--features").out, succeeds(predict + "--features --tta none").out);
 }
 
 TEST_F(CnnTest, AResidualNetworkOnDigits) {
