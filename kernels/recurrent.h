@@ -34,6 +34,8 @@ struct RecurrentLayer {
   ConstView projection;    // [projected, hidden] or absent
   ConstView initial;       // T [batch, state] or absent: 0
   ConstView initial_cell;  // T [batch, hidden] or absent: 0; LSTM only
+  /// The weight as recurrent_pack() wrote it for the pass that is called, or null.
+  const void* packed_weight = nullptr;
   int64_t batch() const { return steps.first.size(0); }
   int64_t state() const { return weight.size(1); }
   int64_t hidden() const { return weight.size(0) / gates_of(kind); }
@@ -45,6 +47,12 @@ struct RecurrentKept {
   View cells;   // compute type [rows, hidden]: the cells of LSTM
   View hidden;  // T [rows, hidden]: of GRU, the new gate's product with the state
 };
+
+/// Where a weight stays the same for many calls of few steps: `packed` becomes what forward or backward reads of the
+/// weight in its place. It depends on the layer's kind, weight and nothing else. 0 bytes where that would be the weight
+/// itself; then nothing is packed.
+TERN_KERNEL(int64_t, recurrent_packed_bytes, Stream stream, RecurrentLayer layer, bool backward);
+TERN_KERNEL(void, recurrent_pack, Stream stream, RecurrentLayer layer, bool backward, void* packed);
 
 /// Bytes of workspace for recurrent_forward, aligned to 16. The number of threads must not change until the kernel
 /// ends.

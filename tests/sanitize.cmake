@@ -35,6 +35,7 @@ set(TERN_SANITIZE_TESTS
     core_allocator_test
     core_files_test
     core_op_inputs_test
+    core_packed_weights_test
     core_pickle_test
     core_safetensors_test
     core_tensor_test

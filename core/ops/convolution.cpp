@@ -304,23 +304,15 @@ Tensor conv_transpose3d(const Tensor& x, const Tensor& weight, const Tensor& bia
 
 namespace detail {
 
-Tensor PackedWeight::find(const ConvolutionShape& shape, const Tensor& weight) {
-  const kernels::Stream stream = current_stream(weight.device());
-  const std::lock_guard lock(mutex_);
-  const auto same = [&](const Entry& e) { return e.shape == shape && e.dtype == weight.dtype(); };
-  if (const auto found = std::find_if(entries_.begin(), entries_.end(), same); found != entries_.end()) {
-    std::rotate(found, found + 1, entries_.end());
-    return entries_.back().packed;
-  }
-  const int64_t bytes = kernels::convolution_packed_bytes(stream, shape, weight.dtype());
-  Entry entry{shape, weight.dtype(), {}};
-  if (bytes > 0) {
-    entry.packed = empty({bytes}, {uint8, weight.device()});
-    kernels::convolution_pack(stream, shape, weight.view(), entry.packed.raw_data());
-  }
-  if (entries_.size() == kEntries) entries_.erase(entries_.begin());
-  entries_.push_back(entry);
-  return entry.packed;
+Tensor PackedWeight::find(const ConvolutionShape& shape, const Tensor& weight, const Tensor& used) {
+  return copies_.find({shape, used.dtype()}, weight, [&] {
+    const kernels::Stream stream = current_stream(used.device());
+    const int64_t bytes = kernels::convolution_packed_bytes(stream, shape, used.dtype());
+    if (bytes == 0) return Tensor();
+    const Tensor packed = empty({bytes}, {uint8, used.device()});
+    kernels::convolution_pack(stream, shape, used.view(), packed.raw_data());
+    return packed;
+  });
 }
 
 Tensor conv2d_with_end(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvolutionOptions& options,
@@ -339,7 +331,8 @@ Tensor conv2d_with_end(const Tensor& x, const Tensor& weight, const Tensor& bias
     added = added.channels_last();
   }
   const Tensor last = call.x.channels_last(), used = autocast_copy(call.weight, y.dtype()).contiguous();
-  const Tensor shift = contiguous_or_none(bias_for(call.x, call.weight, call.bias)), memory = packed.find(shape, used);
+  const Tensor shift = contiguous_or_none(bias_for(call.x, call.weight, call.bias));
+  const Tensor memory = packed.find(shape, call.weight, used);
   run_forward(shape, last, used,
               {.bias = shift.view(),
                .residual = added.defined() ? rows_of(added) : kernels::View(),

@@ -11,6 +11,7 @@
 #include "tern/core/ops/linear_inputs.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/rearrange.h"
+#include "tern/core/ops/recurrent_packed.h"
 #include "tern/core/ops/recurrent_sequence.h"
 #include "tern/core/ops/workspace.h"
 
@@ -87,14 +88,17 @@ struct Recurrent final : Function<Recurrent> {
   bool kept_is_used_ = false;
   SavedOutput output_;
   DType types_[kInputs] = {};
+  std::shared_ptr<detail::PackedRecurrentWeight> packed_;
 
-  std::vector<Tensor> forward(RecurrentKind kind, const RecurrentLayout& layout, bool reverse, const Tensor& x,
+  std::vector<Tensor> forward(RecurrentKind kind, const RecurrentLayout& layout, bool reverse,
+                              const std::shared_ptr<detail::PackedRecurrentWeight>& packed, const Tensor& x,
                               const Tensor& input, const Tensor& state, const Tensor& input_bias,
                               const Tensor& state_bias, const Tensor& projection, const Tensor& initial,
                               const Tensor& initial_cell) {
     kind_ = kind;
     layout_ = layout;
     reverse_ = reverse;
+    packed_ = packed;
     const Tensor* const all[] = {&x, &input, &state, &input_bias, &state_bias, &projection, &initial, &initial_cell};
     for (int i = 0; i < kInputs; ++i) {
       inputs_[i] = *all[i];
@@ -116,15 +120,17 @@ struct Recurrent final : Function<Recurrent> {
       return {found->output, found->last};
     }
     const Tensor gates = detail::linear_product(x, used, detail::bias_for(x, input, input_bias), Activation::kNone, {});
-    return run(gates, state_used, cast(state_bias), projection_used, initial, initial_cell);
+    return run(gates, state, state_used, cast(state_bias), projection_used, initial, initial_cell);
   }
 
-  std::vector<Tensor> run(const Tensor& gates, const Tensor& state, const Tensor& bias, const Tensor& projection,
-                          const Tensor& initial, const Tensor& initial_cell) {
+  /// given: the state's weight as it lives on, state: in the dtype of the product.
+  std::vector<Tensor> run(const Tensor& gates, const Tensor& given, const Tensor& state, const Tensor& bias,
+                          const Tensor& projection, const Tensor& initial, const Tensor& initial_cell) {
     const TensorOptions options = gates.options();
     const int64_t hidden = state.size(0) / gates_of(kind_);
     kernels::RecurrentLayer layer = describe(state, projection, initial, initial_cell);
     layer.bias = bias.view();
+    const Tensor memory = set_packed(layer, given, false);
     const Tensor output = empty({layout_.rows(), state.size(1)}, options);
     const Tensor last = empty({layout_.batch(), state.size(1)}, options);
     Tensor last_cell, cells, kept;
@@ -155,6 +161,13 @@ struct Recurrent final : Function<Recurrent> {
     layer.initial = initial.view();
     layer.initial_cell = initial_cell.view();
     return layer;
+  }
+
+  /// Gives the layer the packed weight. The result must live as long as the layer is used.
+  Tensor set_packed(kernels::RecurrentLayer& layer, const Tensor& given, bool backward) const {
+    const Tensor memory = packed_ ? packed_->find(layer, given, backward) : Tensor();
+    if (memory.defined()) layer.packed_weight = memory.raw_data();
+    return memory;
   }
 
   Grads backward_all(const Grads& gradients) override {
@@ -241,8 +254,9 @@ struct Recurrent final : Function<Recurrent> {
     Grads grads(kInputs);
     if (needs_grad(kInitial)) grads[kInitial] = empty({layout_.batch(), state.size(1)}, options);
     if (needs_grad(kInitialCell)) grads[kInitialCell] = empty({layout_.batch(), hidden}, options);
-    const kernels::RecurrentLayer layer =
+    kernels::RecurrentLayer layer =
         describe(state, projection, inputs_[kInitial].get_or_none(), inputs_[kInitialCell].get_or_none());
+    const Tensor memory = set_packed(layer, inputs_[kState].get(), true);
     const Tensor gates = gates_.get_or_none(), cells = cells_.get_or_none(), kept = hidden_.get_or_none();
     kernels::RecurrentGradients g;
     g.output = doutput.view();
@@ -310,6 +324,17 @@ void check_state(const char* name, const Tensor& state, int64_t batch, int64_t w
 
 }  // namespace
 
+Tensor detail::PackedRecurrentWeight::find(const kernels::RecurrentLayer& layer, const Tensor& weight, bool backward) {
+  return copies_.find({layer.kind, layer.weight.dtype, backward}, weight, [&] {
+    const kernels::Stream stream = current_stream(weight.device());
+    const int64_t bytes = kernels::recurrent_packed_bytes(stream, layer, backward);
+    if (bytes == 0) return Tensor();
+    const Tensor packed = empty({bytes}, {uint8, weight.device()});
+    kernels::recurrent_pack(stream, layer, backward, packed.raw_data());
+    return packed;
+  });
+}
+
 RecurrentResult recurrent(RecurrentKind kind, const Tensor& input, const RecurrentLayout& layout,
                           const RecurrentWeights& weights, const Tensor& initial, const Tensor& initial_cell,
                           bool reverse) {
@@ -340,8 +365,8 @@ RecurrentResult recurrent(RecurrentKind kind, const Tensor& input, const Recurre
     all[i] = all[i].contiguous();
   }
   const std::vector<Tensor> results =
-      Recurrent::apply(kind, layout, reverse, all[kX], all[kInput], all[kState], all[kInputBias], all[kStateBias],
-                       all[kProjection], all[kInitial], all[kInitialCell]);
+      Recurrent::apply(kind, layout, reverse, weights.packed, all[kX], all[kInput], all[kState], all[kInputBias],
+                       all[kStateBias], all[kProjection], all[kInitial], all[kInitialCell]);
   return {results[0], results[1], results.size() > 2 ? results[2] : Tensor()};
 }
 

@@ -13,6 +13,10 @@
 
 namespace tern {
 
+namespace detail {
+class PackedRecurrentWeight;
+}
+
 using kernels::RecurrentKind;
 
 /// Which rows of an input are which step of which sequence. It is made once for a batch, and serves all layers and both
@@ -88,6 +92,9 @@ struct RecurrentWeights {
   Tensor input_bias = {};  // bias_ih: [gates * hidden] or undefined
   Tensor state_bias = {};  // bias_hh: the same
   Tensor projection = {};  // weight_hr: [projected, hidden] or undefined
+  /// Where `state` is kept as the kernels read it, for calls of a few steps each (core/ops/recurrent_packed.h); or
+  /// null.
+  std::shared_ptr<detail::PackedRecurrentWeight> packed = {};
 };
 
 struct RecurrentResult {

@@ -83,7 +83,7 @@ class Forward {
         weight_(state_, (hidden_ + kUnits - 1) / kUnits),
         projection_(hidden_, layer.projection ? panels_for<Projection>(state_) : 0),
         memory_(memory, kPart) {
-    weight_at_ = memory_.template take<F>(weight_.numbers());
+    weight_at_ = memory_.template take<F>(layer.packed_weight ? 0 : weight_.numbers());
     projection_at_ = memory_.template take<F>(projection_.numbers());
     bias_ = memory_.template take<F>(kGates * hidden_);
     per_piece_ = (layer.batch() + pieces_ - 1) / pieces_;
@@ -92,20 +92,28 @@ class Forward {
     unprojected_ = memory_.template take<F>(layer.projection ? pieces_ * per_piece_ * hidden_ : 0);
   }
   int64_t bytes() const { return memory_.bytes(); }
+  int64_t packed_bytes() const { return weight_.numbers() * static_cast<int64_t>(sizeof(F)); }
+
+  void pack_weight(void* memory) {
+    const T* const weight = layer_.weight.template as<T>();
+    weight_.pack(
+        static_cast<F*>(memory),
+        [&](int64_t panel, int i) {
+          const int64_t unit = panel * kUnits + i % kUnits;
+          return unit < hidden_ ? i / kUnits * hidden_ + unit : -1;
+        },
+        [&](int64_t k, int64_t column) { return static_cast<F>(weight[column * state_ + k]); });
+  }
 
   void run(const RecurrentKept& kept, View output, View last, View last_cell) {
     kept_ = kept;
     output_ = output;
     last_ = last;
     last_cell_ = last_cell;
-    const T* const weight = layer_.weight.template as<T>();
-    weight_.pack(
-        weight_at_,
-        [&](int64_t panel, int i) {
-          const int64_t unit = panel * kUnits + i % kUnits;
-          return unit < hidden_ ? i / kUnits * hidden_ + unit : -1;
-        },
-        [&](int64_t k, int64_t column) { return static_cast<F>(weight[column * state_ + k]); });
+    if (layer_.packed_weight)
+      weight_.set_packed(layer_.packed_weight);
+    else
+      pack_weight(weight_at_);
     if (layer_.projection) {
       const T* const projection = layer_.projection.template as<T>();
       projection_.pack(projection_at_, in_order<Projection>(state_),
@@ -240,7 +248,7 @@ class Backward {
         weight_(kGates * hidden_, panels_for<Product>(state_)),
         projection_(state_, layer.projection ? panels_for<Product>(hidden_) : 0),
         memory_(memory, kPart) {
-    weight_at_ = memory_.template take<F>(weight_.numbers());
+    weight_at_ = memory_.template take<F>(layer.packed_weight ? 0 : weight_.numbers());
     projection_at_ = memory_.template take<F>(projection_.numbers());
     per_piece_ = (layer.batch() + pieces_ - 1) / pieces_;
     const int64_t rows = pieces_ * per_piece_;
@@ -250,14 +258,22 @@ class Backward {
     unprojected_ = memory_.template take<F>(layer.projection ? rows * hidden_ : 0);
   }
   int64_t bytes() const { return memory_.bytes(); }
+  int64_t packed_bytes() const { return weight_.numbers() * static_cast<int64_t>(sizeof(F)); }
+
+  void pack_weight(void* memory) {
+    const T* const weight = layer_.weight.template as<T>();
+    weight_.pack(static_cast<F*>(memory), in_order<Product>(state_),
+                 [&](int64_t k, int64_t column) { return static_cast<F>(weight[k * state_ + column]); });
+  }
 
   void run(const RecurrentKept& kept, ConstView output, const RecurrentGradients& gradients) {
     kept_ = kept;
     output_ = output;
     gradients_ = gradients;
-    const T* const weight = layer_.weight.template as<T>();
-    weight_.pack(weight_at_, in_order<Product>(state_),
-                 [&](int64_t k, int64_t column) { return static_cast<F>(weight[k * state_ + column]); });
+    if (layer_.packed_weight)
+      weight_.set_packed(layer_.packed_weight);
+    else
+      pack_weight(weight_at_);
     if (layer_.projection) {
       const T* const projection = layer_.projection.template as<T>();
       projection_.pack(projection_at_, in_order<Product>(hidden_),
@@ -429,6 +445,15 @@ auto with_pass(const RecurrentLayer& layer, const Body& body) {
 }
 
 }  // namespace
+
+int64_t recurrent_packed_bytes(Stream, RecurrentLayer layer, bool backward) {
+  const auto bytes = [&]<class Pass>() { return Pass(layer, nullptr).packed_bytes(); };
+  return backward ? with_pass<Backward>(layer, bytes) : with_pass<Forward>(layer, bytes);
+}
+void recurrent_pack(Stream, RecurrentLayer layer, bool backward, void* packed) {
+  const auto pack = [&]<class Pass>() { Pass(layer, nullptr).pack_weight(packed); };
+  return backward ? with_pass<Backward>(layer, pack) : with_pass<Forward>(layer, pack);
+}
 
 int64_t recurrent_forward_workspace(Stream, RecurrentLayer layer) {
   return with_pass<Forward>(layer, [&]<class Pass>() { return Pass(layer, nullptr).bytes(); });

@@ -49,6 +49,8 @@ class Panels {
 
   int64_t numbers() const { return depth_ * panels_ * kWidth; }
   int64_t panels() const { return panels_; }
+  /// The matrix as pack() wrote it.
+  void set_packed(const void* memory) { data_ = static_cast<const F*>(memory); }
 
   /// Packs element(k, column) of the matrix; column_of(panel, i) is below 0 where the panel has no i-th column.
   template <class ColumnOf, class Element>

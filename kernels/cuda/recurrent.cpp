@@ -181,6 +181,9 @@ class Backward : public Pass<T> {
 
 }  // namespace
 
+int64_t recurrent_packed_bytes(Stream, RecurrentLayer, bool) { return 0; }
+void recurrent_pack(Stream, RecurrentLayer, bool, void*) {}
+
 int64_t recurrent_forward_workspace(Stream stream, RecurrentLayer layer) {
   return dispatch_float(layer.weight.dtype, [&]<class T>() { return Forward<T>(stream, layer, nullptr).bytes(); });
 }

@@ -6,6 +6,9 @@
 
 namespace tern::nn {
 
+ConvNorm::ConvNorm(const Conv2d& conv, const BatchNorm2d& norm)
+    : conv_(conv), norm_(norm), packed_(std::make_shared<detail::PackedWeight>()) {}
+
 bool ConvNorm::can_fold() const {
   return !grad_enabled() && !norm_.is_training() && norm_.running_mean().defined() && !conv_.has_hooks() &&
          !norm_.has_hooks() && conv_.options().padding_mode == PadMode::kConstant;
@@ -26,20 +29,19 @@ ConvNorm::Folded ConvNorm::folded() const {
   if (bias.defined()) shift = shift + bias.to(wide);
   shift = shift * scale;
   if (beta.defined()) shift = shift + beta.to(wide);
-  folded_ = {(weight.to(wide) * scale.reshape({-1, 1, 1, 1})).to(weight.dtype()), shift.to(weight.dtype()),
-             std::make_shared<detail::PackedWeight>()};
+  folded_ = {(weight.to(wide) * scale.reshape({-1, 1, 1, 1})).to(weight.dtype()), shift.to(weight.dtype())};
   sources_ = now;
   return folded_;
 }
 
 Tensor ConvNorm::forward(const Tensor& x, ImageActivation activation, const Tensor& residual) const {
   if (!can_fold()) return norm_.forward(conv_.forward(x), activation, residual);
-  const auto [weight, bias, packed] = folded();
+  const auto [weight, bias] = folded();
   const ConvOptions& o = conv_.options();
   return detail::conv2d_with_end(
       x, weight, bias,
       {.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups, .same = o.same}, residual,
-      activation, *packed);
+      activation, *packed_);
 }
 
 }  // namespace tern::nn

@@ -20,7 +20,7 @@ namespace tern::nn {
 /// convolution's pass.
 class ConvNorm {
  public:
-  ConvNorm(const Conv2d& conv, const BatchNorm2d& norm) : conv_(conv), norm_(norm) {}
+  ConvNorm(const Conv2d& conv, const BatchNorm2d& norm);
   ConvNorm(const ConvNorm&) = delete;
   ConvNorm& operator=(const ConvNorm&) = delete;
 
@@ -32,7 +32,6 @@ class ConvNorm {
  private:
   struct Folded {
     Tensor weight, bias;
-    std::shared_ptr<detail::PackedWeight> packed;
   };
   /// What the folded tensors were computed from.
   struct Source {
@@ -48,6 +47,7 @@ class ConvNorm {
   mutable std::mutex mutex_;
   mutable std::array<Source, 6> sources_;
   mutable Folded folded_;
+  std::shared_ptr<detail::PackedWeight> packed_;
 };
 
 }  // namespace tern::nn

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "tern/core/ops/ops.h"
+#include "tern/core/ops/recurrent_packed.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/nn/init.h"
 
@@ -209,7 +210,8 @@ RecurrentCell::RecurrentCell(const Scope& s, const char* type, RecurrentKind kin
       input_(input),
       hidden_(checked_hidden(type, input, hidden)),
       weight_ih_(this, "weight_ih", Shape{gates_of(kind) * hidden, input}, recurrent_init(hidden)),
-      weight_hh_(this, "weight_hh", Shape{gates_of(kind) * hidden, hidden}, recurrent_init(hidden)) {
+      weight_hh_(this, "weight_hh", Shape{gates_of(kind) * hidden, hidden}, recurrent_init(hidden)),
+      packed_(std::make_shared<tern::detail::PackedRecurrentWeight>()) {
   if (bias) bias_ih_.emplace(this, "bias_ih", Shape{gates_of(kind) * hidden}, recurrent_init(hidden));
   if (bias) bias_hh_.emplace(this, "bias_hh", Shape{gates_of(kind) * hidden}, recurrent_init(hidden));
 }
@@ -228,7 +230,7 @@ RecurrentState RecurrentCell::step(const Tensor& first, const RecurrentState& st
     const auto optional = [](const std::optional<Parameter>& p) { return p ? p->tensor() : Tensor(); };
     const auto layout = RecurrentLayout::padded(x.dim() == 1 ? 1 : x.size(0), 1, true, x.device());
     const RecurrentResult result =
-        recurrent(kind_, rows(x), layout, {weight_ih_, weight_hh_, optional(bias_ih_), optional(bias_hh_)},
+        recurrent(kind_, rows(x), layout, {weight_ih_, weight_hh_, optional(bias_ih_), optional(bias_hh_), {}, packed_},
                   rows(state.hidden), rows(state.cell));
     if (result.last_cell.defined()) after.cell = x.dim() == 1 ? result.last_cell.squeeze(0) : result.last_cell;
     return x.dim() == 1 ? result.last.squeeze(0) : result.last;

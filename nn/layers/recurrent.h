@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -105,7 +106,8 @@ class RNN final : public RecurrentLayers {
 };
 
 /// One step, for loops written by hand. Parameter names: "weight_ih", "weight_hh", "bias_ih", "bias_hh". x: [batch, in]
-/// or [in], states: [batch, hidden] or [hidden], undefined: 0.
+/// or [in], states: [batch, hidden] or [hidden], undefined: 0. On the CPU copies of weight_hh in the kernels' layouts
+/// are kept, until it is changed by an op or an optimizer. After a write through Tensor::data() call bump_version().
 class RecurrentCell : public Module {
  protected:
   RecurrentCell(const Scope& s, const char* type, RecurrentKind kind, int64_t input, int64_t hidden, bool bias);
@@ -117,6 +119,7 @@ class RecurrentCell : public Module {
   int64_t input_, hidden_;
   Parameter weight_ih_, weight_hh_;
   std::optional<Parameter> bias_ih_, bias_hh_;
+  std::shared_ptr<tern::detail::PackedRecurrentWeight> packed_;
 };
 /// torch.nn.LSTMCell.
 class LSTMCell final : public RecurrentCell {

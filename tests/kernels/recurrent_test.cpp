@@ -53,6 +53,11 @@ TEST_P(Recurrent, Forward) {
     EXPECT_EQ(of.last.values(), last);
     EXPECT_EQ(of.output.values(), output);
     EXPECT_EQ(of.gates.values(), of.inputs.values());
+    // With a weight that was packed before, the same.
+    of.packs = true;
+    of.run(false);
+    EXPECT_EQ(of.last.values(), last);
+    EXPECT_EQ(of.output.values(), output);
   });
 }
 
@@ -60,7 +65,13 @@ TEST_P(Recurrent, Gradients) {
   const std::vector<Sizes> all = {{1, 1, 1, 0}, {3, 4, 5, 2}, {7, 3, 6, 0}, {2, 9, 3, 0}, {0, 3, 4, 0}, {14, 2, 3, 2}};
   for_each_case(random, all, [&](Case& of) {
     of.run(true);
+    of.packs = random() % 2;
     run_kernel([&](Call& on) { of.backward(on); });
+    const Numbers dgates = of.dgates.values(), dinitial = of.dinitial.values();
+    of.packs = !of.packs;  // with a weight that was packed before and without, the same
+    run_kernel([&](Call& on) { of.backward(on); });
+    EXPECT_EQ(of.dgates.values(), dgates);
+    EXPECT_EQ(of.dinitial.values(), dinitial);
     const double error = 4 * error_of(of) + 1e-7;  // of the differences
     of.definition(of.numbers());
     if (of.definition.nearest < error + 1e-4) return;

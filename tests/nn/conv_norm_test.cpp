@@ -185,7 +185,7 @@ TEST(PackedWeight, KeepsTheShapesThatWereUsedLast) {
     shape.in = shape.out = {1, 8, 8};
     shape.kernel = {1, 3, 3};
     shape.padding = {0, 1, 1};
-    return packed.find(shape, weight);
+    return packed.find(shape, weight, weight);
   };
   const Tensor often = find(4);
   if (!often.defined()) GTEST_SKIP() << "this CPU reads the weight itself";

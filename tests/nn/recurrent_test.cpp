@@ -5,6 +5,7 @@
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/ops/gradcheck.h"
 #include "tern/nn/nn.h"
+#include "tern/optim/optim.h"
 #include "tern/tests/core/state.h"
 #include "tern/tests/nn/recurrent_golden.h"
 
@@ -117,6 +118,62 @@ TEST(Recurrent, CellsAreTheLayer) {
   Tensor hidden;
   for (const Tensor& step : x.unbind()) hidden = gru_cell.forward(step, hidden);
   expect_close(hidden, gru.forward(x).state.hidden[0]);
+}
+
+/// A step of `cell` and of its weights without the cell's packed copies, and the gradients by the weights: equal bits.
+template <class Cell>
+void expect_unpacked(RecurrentKind kind, const Cell& cell, const Tensor& x, const Tensor& state, bool records) {
+  std::vector<Tensor> weights;  // weight_ih, weight_hh, bias_ih, bias_hh
+  for (const NamedTensor& parameter : cell.parameters()) weights.push_back(parameter.tensor);
+  ASSERT_EQ(weights.size(), 4u);
+  const auto unpacked = [&](const Tensor& from) {
+    const auto layout = RecurrentLayout::padded(x.size(0), 1, true);
+    return recurrent(kind, x, layout, {weights[0], weights[1], weights[2], weights[3]}, from).last;
+  };
+  const auto packed = [&](const Tensor& from) { return nn::RecurrentState(cell.forward(x, from)).hidden; };
+  GradMode mode(records);
+  const Tensor got = packed(packed(state)), expected = unpacked(unpacked(state));
+  expect_equal(got, expected);
+  if (records) expect_equal(grad({sum(got * got)}, weights), grad({sum(expected * expected)}, weights));
+}
+
+/// The packed copy of a cell's weight is of the weight as it is: after an optimizer's step, an in-place op, new values
+/// and another dtype, with gradients and without.
+TEST(Recurrent, CellsSeeThatTheirWeightChanged) {
+  const auto check = [](RecurrentKind kind, auto cell, auto again) {
+    Generator generator = fresh_generator();
+    Tensor x = randn({5, 6}, generator), state = randn({5, 19}, generator);
+    const auto expect_both = [&](const char* what) {
+      SCOPED_TRACE(what);
+      for (const bool records : {true, false, true}) expect_unpacked(kind, *cell, x, state, records);
+    };
+    expect_both("new");
+    optim::SGD optimizer(cell->parameters(), {.lr = 0.5});
+    for (int step = 0; step < 2; ++step) {
+      sum(nn::RecurrentState(cell->forward(x, state)).hidden).backward();
+      optimizer.step();
+      expect_both("after a step");
+    }
+    {
+      const NoGrad off;
+      find(cell->state_dict(), "weight_hh").neg_();
+    }
+    expect_both("after an op");
+    cell->load_state_dict(again->state_dict());
+    expect_both("after loading");
+    const nn::RecurrentState before(cell->forward(x, state));
+    cell->to(float64);
+    x = x.to(float64), state = state.to(float64);
+    expect_both("in float64");
+    EXPECT_TRUE(allclose(nn::RecurrentState(cell->forward(x, state)).hidden, before.hidden.to(float64), 1e-4, 1e-4));
+  };
+  const auto scope = [](uint64_t salt) { return nn::Scope({.generator = fresh_generator(salt)}); };
+  check(RecurrentKind::kGru, std::make_unique<nn::GRUCell>(scope(1), 6, 19),
+        std::make_unique<nn::GRUCell>(scope(2), 6, 19));
+  check(RecurrentKind::kLstm, std::make_unique<nn::LSTMCell>(scope(1), 6, 19),
+        std::make_unique<nn::LSTMCell>(scope(2), 6, 19));
+  check(RecurrentKind::kTanh, std::make_unique<nn::RNNCell>(scope(1), 6, 19),
+        std::make_unique<nn::RNNCell>(scope(2), 6, 19));
 }
 
 /// First and second derivatives by all inputs; the second is made of ops, so that both agree.

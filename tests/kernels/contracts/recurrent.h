@@ -108,6 +108,7 @@ struct Case {
   Sequences sequences;
   Definition definition;
   DType dtype, wide;
+  bool packs = false;
   std::vector<int64_t> counts;
   Array first, order, weight, bias, projection, initial, initial_cell, inputs, gates, cells, hidden;
   Array output, last, last_cell, doutput, dlast, dlast_cell;
@@ -182,14 +183,27 @@ struct Case {
     return l;
   }
 
+  /// The layer for a pass, with its packed weight if `packs`.
+  RecurrentLayer layer(Call& on, bool backward) {
+    RecurrentLayer l = layer(on);
+    const int64_t bytes = packs ? recurrent_packed_bytes(on.stream(), l, backward) : 0;
+    if (bytes > 0) {
+      void* const packed = on.workspace(bytes);
+      recurrent_pack(on.stream(), l, backward, packed);
+      l.packed_weight = packed;
+      l.weight.data = nullptr;  // is not read
+    }
+    return l;
+  }
+
   void forward(Call& on, bool keeps) {
-    const RecurrentLayer l = layer(on);
+    const RecurrentLayer l = layer(on, false);
     const RecurrentKept kept{on(gates), on.when(keeps && is_lstm(), cells), on.when(keeps && is_gru(), hidden)};
     recurrent_forward(on.stream(), l, kept, on(output), on(last), on.when(is_lstm(), last_cell),
                       on.workspace(recurrent_forward_workspace(on.stream(), l)));
   }
   void backward(Call& on) {
-    const RecurrentLayer l = layer(on);
+    const RecurrentLayer l = layer(on, true);
     const RecurrentKept kept{on(gates), on.when(is_lstm(), cells), on.when(is_gru(), hidden)};
     RecurrentGradients g;
     g.output = on(std::as_const(doutput));
