@@ -30,7 +30,7 @@ struct Work {
   double bytes = 0;
   double flops = 0;
   DType dtype = DType::kFloat32;  // selects the copy or matrix rate to compare with
-  // GPU budgets of docs/performance.md; 0: none.
+  // GPU budgets of docs/performance_gpu.md; 0: none.
   double share_budget = 0;  // minimum share, see add()
   double rate_budget = 0;   // operations per second
 };

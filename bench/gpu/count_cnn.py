@@ -4,7 +4,7 @@
 Counts what Tern's CUDA kernels read and write of 16-bit images with channels last: a convolution each of its two
 images once in each of its three passes; a batch norm its input twice and its output once, behind a residual that too,
 and backward 5 images, behind a residual 7; the sum of the two gradients of a block's input 3. Weights and batches'
-labels are left out. The rates are assumptions (docs/performance.md).
+labels are left out. The rates are assumptions (docs/performance_gpu.md).
 """
 
 TERAFLOPS, TERABYTES = 750, 3.0  # a second, of an H100: bf16 products of random data, a copy (read + written)
