@@ -274,7 +274,9 @@ TEST_F(LabelKindsProgramTest, SeveralProcesses) {
     }
     const Words eval = {"eval", one, "--data", numbers ? "numbers.tsv" : "multi.csv", "--json", "--threads", "1"};
     Json alone = answer(eval), together = Json::parse(succeeds(launched(eval)).out);
-    EXPECT_NEAR(together["loss"].get<double>(), alone["loss"].get<double>(), 1e-9);
+    // A product of other numbers of rows may add in another order (with AVX2 it does): fp32 rounding of each row's
+    // loss.
+    EXPECT_NEAR(together["loss"].get<double>(), alone["loss"].get<double>(), 1e-6);
     alone.erase("loss"), together.erase("loss");
     if (numbers) {
       for (const auto& [name, value] : alone.items())
