@@ -188,9 +188,9 @@ class ImagePredictor final : public Predictor {
  public:
   ImagePredictor(const PredictOptions& arguments, Device device)
       : Predictor(arguments, "image", true),
+        pipeline_(models::ImagePipeline::load(arguments.dir, {.device = device})),
         views_(models::test_time_views(arguments.tta.empty() ? views_of_run(arguments_of_run(arguments.dir))
-                                                             : arguments.tta)),
-        pipeline_(models::ImagePipeline::load(arguments.dir, {.device = device})) {
+                                                             : arguments.tta)) {
     pipeline_.model().eval();
   }
 
@@ -241,8 +241,8 @@ class ImagePredictor final : public Predictor {
     return path;
   }
 
-  const models::TestTimeViews views_;
   const models::ImagePipeline pipeline_;
+  const models::TestTimeViews views_;
   std::vector<std::string> names_;
   std::vector<data::Image> images_;
   size_t bytes_ = 0;
