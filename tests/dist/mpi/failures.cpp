@@ -135,7 +135,15 @@ TEST_P(FailuresNamed, ByTheRanksThatNoticeThem) {
   const auto& [scenario, environment, ranks, part] = GetParam();
   const Outcome outcome = run(scenario, environment);
   EXPECT_NE(outcome.status, 0);
-  for (const int rank : ranks) expect_contains(outcome.words[rank], {part});
+  bool named = false;
+  for (const int rank : ranks) {
+    const std::string& words = outcome.words[rank];
+    named = named || words.find(part) != std::string::npos;
+    // Without check mode a rank may learn first that another has ended for this reason.
+    const bool refers = scenario == "length" && words.find("see its output for the reason") != std::string::npos;
+    if (!refers) expect_contains(words, {part});
+  }
+  EXPECT_TRUE(named);
 }
 
 const Words kWords[] = {
