@@ -266,11 +266,11 @@ struct RowCut {
   int lanes, height;
   int64_t chunks;
   dim3 grid;
-  RowCut(int64_t rows, int64_t row_chunks)
+  RowCut(Stream stream, int64_t rows, int64_t row_chunks)
       : lanes(static_cast<int>(std::min<int64_t>(row_chunks, kThreads))), height(kThreads / lanes), chunks(row_chunks) {
-    constexpr int64_t kEnough = 1056;  // blocks: eight for each multiprocessor of an H100
+    const int64_t enough = 8 * sm_count(stream);  // blocks
     const int64_t tiles = ceil_div(chunks, lanes), steps = ceil_div(rows, height);
-    const int64_t rows_of_thread = std::clamp<int64_t>(ceil_div(steps * tiles, kEnough), 1, 32);
+    const int64_t rows_of_thread = std::clamp<int64_t>(ceil_div(steps * tiles, enough), 1, 32);
     grid = dim3(grid_blocks(tiles), static_cast<unsigned>(std::min<int64_t>(ceil_div(steps, rows_of_thread), 65535)));
   }
 };
@@ -395,7 +395,7 @@ void batch_norm_statistics(Stream stream, ConstView x, View mean, View squares, 
 void batch_norm_apply(Stream stream, ConstView x, const BatchNormMap& map, ConstView residual, View y) {
   if (x.numel() == 0) return;
   dispatch(x.dtype, x.shape[1], {x.data, residual.data, y.data}, [&]<class T, int kWidth>() {
-    const RowCut cut(x.shape[0], x.shape[1] / kWidth);
+    const RowCut cut(stream, x.shape[0], x.shape[1] / kWidth);
     launch(apply_kernel<T, kWidth>, cut.grid, dim3(kThreads), 0, stream, x.as<T>(), Map<ComputeType<T>>(map),
            residual ? residual.as<T>() : nullptr, y.as<T>(), x.shape[0], x.shape[1], cut.lanes, cut.height);
   });
@@ -423,7 +423,7 @@ void batch_norm_backward_apply(Stream stream, ConstView dy, ConstView x, const B
   if (dx.numel() == 0) return;
   dispatch(dx.dtype, dx.shape[1], {dy.data, x.data, dx.data}, [&]<class T, int kWidth>() {
     using F = ComputeType<T>;
-    const RowCut cut(dx.shape[0], dx.shape[1] / kWidth);
+    const RowCut cut(stream, dx.shape[0], dx.shape[1] / kWidth);
     launch(backward_apply_kernel<T, kWidth>, cut.grid, dim3(kThreads), 0, stream, dy.as<T>(), x ? x.as<T>() : nullptr,
            Map<F>(map), offset ? offset.as<F>() : nullptr, slope ? slope.as<F>() : nullptr, dx.as<T>(), dx.shape[0],
            dx.shape[1], cut.lanes, cut.height);
