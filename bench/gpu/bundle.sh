@@ -112,7 +112,8 @@ chmod u+w "$bundle"/lib/* && strip --strip-unneeded "$bundle"/lib/* "$bundle"/bi
 } >"$bundle/COMMIT"
 cp -r "$root/bench/compare" "$bundle/bench/" && rm -rf "$bundle"/bench/compare/{results,__pycache__} &&
   cp "$root/bench/gpu/check.sh" "$bundle/bench/gpu/" &&
-  (cd "$root" && find core -name '*.h' -exec cp --parents -t "$bundle" docs/ops.md {} +) && cp -r "$root/tests/golden" "$bundle/tests/" &&
+  (cd "$root" && find core -name '*.h' -exec cp --parents -t "$bundle" docs/ops.md {} +) &&
+  cp -r "$root/tests/golden" "$bundle/tests/" &&
   cp "$root/data/assets/bert-base-uncased-vocab.txt" "$bundle/data/assets/" && cp "$root/LICENSE" "$bundle/" || exit 1
 
 # --- what must hold ---------------------------------------------------------------------------------------------------

@@ -264,10 +264,9 @@ __global__ void __launch_bounds__(kRowThreads)
 /// The division of rows of `chunks` vectors: `lanes` threads along a row, `height` rows of a block at a time.
 struct RowCut {
   int lanes, height;
-  int64_t chunks;
   dim3 grid;
-  RowCut(Stream stream, int64_t rows, int64_t row_chunks)
-      : lanes(static_cast<int>(std::min<int64_t>(row_chunks, kThreads))), height(kThreads / lanes), chunks(row_chunks) {
+  RowCut(Stream stream, int64_t rows, int64_t chunks)
+      : lanes(static_cast<int>(std::min<int64_t>(chunks, kThreads))), height(kThreads / lanes) {
     const int64_t enough = 8 * sm_count(stream);  // blocks
     const int64_t tiles = ceil_div(chunks, lanes), steps = ceil_div(rows, height);
     const int64_t rows_of_thread = std::clamp<int64_t>(ceil_div(steps * tiles, enough), 1, 32);
