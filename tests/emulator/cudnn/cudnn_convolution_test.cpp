@@ -258,6 +258,13 @@ TEST_P(StandinCudnnConvolution, RestoredChoicesAreUsed) {
     EXPECT_EQ(standin::last_cudnn_engine(), choice);
     t.expect_right();
   }
+  // Columns were chosen for the convolution with its bias: another graph without it is not tried.
+  Trial t(random, Pass::kForward, shape, float32, true);
+  const std::string no_bias = " -1 0 0 0 ", bias = " " + std::to_string(static_cast<int>(t.bias.dtype())) + " 0 0 0 ";
+  std::string with_bias = line(-1);
+  with_bias.replace(with_bias.find(no_bias), no_bias.size(), bias);
+  cuda::restore_convolution_choices(header() + line(3) + with_bias);
+  EXPECT_FALSE(t.run().computed);
   const std::string kept = cuda::convolution_choices();
   for (const std::string& text : {std::string("convolution choices, cuDNN 1.2.3\n"), header() + "1 2 3\n",
                                   header() + line(-2), header() + line(1000), header() + "9 " + line(3)})
