@@ -102,7 +102,7 @@ check_headers() {
     fi
     flags=()
     [[ $0 != kernels/cpu/* ]] || flags=(-DTERN_CPU=cpu_v3 -DTERN_CPU_v3 -march=x86-64-v3)
-    [[ $0 != tests/* ]] || flags=(-DTERN_SOURCE_DIR=\"\" -DTERN_PROGRAM=\"\")
+    [[ $0 != tests/* ]] || flags=(-DTERN_PROGRAM=\"\")
     if [[ $0 == tests/emulator/* && $0 != tests/emulator/simt/* || $0 == */cublaslt.h || $0 == kernels/cuda/*cudnn*.h ]]; then  # needs NVIDIA'"'"'s headers, which not every machine has
       cuda=${CUDA_PATH:-/usr/local/cuda}/include
       [[ -e $cuda/cuda_runtime_api.h ]] || exit 0

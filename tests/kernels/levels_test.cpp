@@ -11,6 +11,7 @@
 #include <memory>
 #include <vector>
 
+#include "tern/tests/places.h"
 #include "tern/tests/support/levels.h"
 #include "tern/tests/support/sanitizer.h"
 
@@ -77,7 +78,7 @@ class Levels : public testing::TestWithParam<CpuLevel> {
     if (!is_built(GetParam())) GTEST_SKIP() << "levels: this build leaves the level out";
     ASSERT_TRUE(file.ok()) << "cannot read " << path;
   }
-  const std::string path = std::string(TERN_BINARY_DIR) + "/lib/libtern_kernels_" + name_of(GetParam()) + ".so";
+  const std::string path = test::parent_of_programs() + "/lib/libtern_kernels_" + name_of(GetParam()) + ".so";
   const ElfFile file{path};
 };
 

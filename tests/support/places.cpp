@@ -1,0 +1,7 @@
+#include "tern/tests/places.h"
+
+namespace tern::test {
+
+const char* const kCompiledSourceDir = TERN_SOURCE_DIR;
+
+}  // namespace tern::test
