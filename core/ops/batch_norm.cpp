@@ -2,6 +2,7 @@
 
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/autograd/function.h"
+#include "tern/core/ops/in_place.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/pointwise_function.h"
 #include "tern/core/ops/rearrange.h"
@@ -50,7 +51,8 @@ Statistics statistics_of(const Tensor& x, const BatchNormRanks* ranks) {
   const TensorOptions options{accumulation_type(x.dtype()), x.device()};
   const int64_t channels = x.size(1), rows = rows_of(x);
   // The own row is filled; the sum over the ranks then holds the row of each.
-  Tensor parts = zeros({ranks ? ranks->count : 1, 2 * channels + 1}, options);
+  const Shape shape = {ranks ? ranks->count : 1, 2 * channels + 1};
+  Tensor parts = ranks ? zeros(shape, options) : empty(shape, options);
   Tensor own = parts[ranks ? ranks->rank : 0];
   if (rows > 0) {
     const Tensor mean = own.narrow(0, 0, channels), squares = own.narrow(0, channels, channels);
@@ -75,7 +77,8 @@ struct BatchNorm final : Function<BatchNorm> {
   static constexpr bool kTwiceDifferentiable = true;
   Saved x_, weight_, bias_;
   SavedOutput y_;
-  Tensor mean_, rstd_, count_;  // count_: of values on all ranks, if there are several
+  Tensor mean_, rstd_, scale_;  // the latter: rstd times the weight
+  Tensor count_;                // of values on all ranks, if there are several
   BatchNormOptions options_;
   DType weight_dtype_ = DType::kFloat32, bias_dtype_ = DType::kFloat32;
   bool of_batch_ = false;
@@ -89,13 +92,14 @@ struct BatchNorm final : Function<BatchNorm> {
     const Tensor x = last(input);
     const DType wide = accumulation_type(x.dtype());
     if (of_batch_) {
-      normalise_by_batch(x, running_mean.tensor, running_var.tensor);
+      normalise_by_batch(x, weight, running_mean.tensor, running_var.tensor);
     } else {
       mean_ = running_mean.tensor.to(wide).clone();
       rstd_ = rsqrt(running_var.tensor.to(wide) + options.eps);
+      scale_ = weight.defined() ? rstd_ * weight.to(wide) : rstd_;
     }
-    const Tensor y = empty_last(x), scale = scale_of(weight), shift = shift_of(bias, wide);
-    kernels::batch_norm_apply(current_stream(x.device()), matrix_of(x), map_of(scale, shift), matrix_of(last(residual)),
+    const Tensor y = empty_last(x), shift = shift_of(bias, wide);
+    kernels::batch_norm_apply(current_stream(x.device()), matrix_of(x), map_of(shift), matrix_of(last(residual)),
                               matrix_of(y));
     const bool bends = options.activation != ImageActivation::kNone;
     const bool by_result = bends && residual.defined();
@@ -113,26 +117,29 @@ struct BatchNorm final : Function<BatchNorm> {
   }
 
  private:
-  void normalise_by_batch(const Tensor& x, Tensor running_mean, Tensor running_var) {
+  void normalise_by_batch(const Tensor& x, const Tensor& weight, Tensor running_mean, Tensor running_var) {
     const Statistics batch = statistics_of(x, options_.ranks);
     mean_ = batch.mean;
     count_ = batch.count;
-    rstd_ = rsqrt(per_value(batch.squares, x) + options_.eps);
-    if (!options_.training || !running_mean.defined() || detail::is_recomputing()) return;
-    const Tensor variance =
-        count_.defined() ? batch.squares / (count_ - 1.0) : batch.squares * (1 / static_cast<double>(rows_of(x) - 1));
-    running_mean.lerp_(batch.mean.to(running_mean.dtype()), options_.momentum);
-    running_var.lerp_(variance.to(running_var.dtype()), options_.momentum);
+    scale_ = rstd_ = empty_like(mean_);
+    if (weight.defined()) scale_ = empty_like(mean_);
+    kernels::BatchNormRunning running;
+    if (options_.training && running_mean.defined() && !detail::is_recomputing()) {
+      for (const Tensor& numbers : {running_mean, running_var}) detail::check_distinct("batch_norm", numbers);
+      running = {running_mean.view(), running_var.view(), options_.momentum};
+    }
+    kernels::batch_norm_numbers(current_stream(x.device()), mean_.view(), batch.squares.view(), count_of(x),
+                                weight.view(), options_.eps, rstd_.view(),
+                                weight.defined() ? scale_.view() : kernels::View(), running);
+    if (!running.mean) return;
+    running_mean.bump_version();
+    running_var.bump_version();
   }
 
-  /// Sums over all values of a channel as means. x: of the forward pass's shape.
-  Tensor per_value(const Tensor& sums, const Tensor& x) const {
-    return count_.defined() ? sums / count_ : sums * (1 / static_cast<double>(rows_of(x)));
-  }
-  Tensor scale_of(const Tensor& weight) const { return weight.defined() ? rstd_ * weight.to(rstd_.dtype()) : rstd_; }
+  kernels::BatchNormCount count_of(const Tensor& x) const { return {rows_of(x), count_.view()}; }
   static Tensor shift_of(const Tensor& bias, DType wide) { return bias.defined() ? bias.to(wide).contiguous() : bias; }
-  kernels::BatchNormMap map_of(const Tensor& scale, const Tensor& shift) const {
-    return {mean_.view(), scale.view(), shift.view(), options_.activation};
+  kernels::BatchNormMap map_of(const Tensor& shift) const {
+    return {mean_.view(), scale_.view(), shift.view(), options_.activation};
   }
 
   /// dy times the derivative of the activation at z, the result before it.
@@ -181,38 +188,41 @@ struct BatchNorm final : Function<BatchNorm> {
     const int64_t channels = dy.size(1), rows = rows_of(dy);
     const DType wide = accumulation_type(dy.dtype());
     const kernels::Stream stream = current_stream(dy.device());
-    const Tensor scale = scale_of(weight), shift = shift_of(bias, wide);
-    kernels::BatchNormMap map = map_of(scale, shift);
+    const Tensor shift = shift_of(bias, wide);
+    kernels::BatchNormMap map = map_of(shift);
     Grads grads(4);
     // The gradient before the activation: computed again by the second pass where that is as cheap as reading it.
     Tensor g = dy;
     const bool bends = map.activation != ImageActivation::kNone;
     const bool again = map.activation == ImageActivation::kRelu && !y.defined();
     if (bends && !again) g = empty_last(dy);
-    Tensor sums = zeros({2, channels}, {wide, dy.device()});
-    if (rows > 0 && (bends || needs_grad(1) || needs_grad(2) || (needs_grad(0) && of_batch_))) {
+    const bool sums_needed = bends || needs_grad(1) || needs_grad(2) || (needs_grad(0) && of_batch_);
+    const TensorOptions numbers{wide, dy.device()};
+    const Tensor sums = rows > 0 ? empty({2, channels}, numbers) : zeros({2, channels}, numbers);
+    if (rows > 0 && sums_needed) {
       const Workspace workspace(dy.device(),
                                 [&] { return kernels::batch_norm_workspace(stream, rows, channels, dy.dtype()); });
       // Without x only the sum of g is used.
       kernels::batch_norm_backward_sums(stream, matrix_of(dy), matrix_of(y), matrix_of(x.defined() ? x : dy), map,
                                         sums.view(), matrix_of(bends && !again ? g : Tensor()), workspace.data());
     }
-    if (needs_grad(1)) grads[1] = (sums[1] * rstd_).to(weight_dtype_);
-    if (needs_grad(2)) grads[2] = sums[0].to(bias_dtype_);
+    Tensor offset, slope, total = sums;
+    if (needs_grad(1)) grads[1] = empty({channels}, {weight_dtype_, dy.device()});
+    if (needs_grad(2)) grads[2] = empty({channels}, {bias_dtype_, dy.device()});
+    if (needs_grad(0) && of_batch_) {
+      offset = empty({channels}, numbers);
+      slope = empty({channels}, numbers);
+      if (count_.defined()) {
+        total = sums.clone();  // the gradients of weight and bias are of this rank alone
+        options_.ranks->sum(total);
+      }
+    }
+    if (needs_grad(1) || needs_grad(2) || offset.defined())
+      kernels::batch_norm_gradients(stream, sums.view(), total.view(), count_of(dy), rstd_.view(), scale_.view(),
+                                    {grads[1].view(), grads[2].view(), offset.view(), slope.view()});
     if (needs_grad(3)) grads[3] = g;
     if (!needs_grad(0)) return grads;
     if (!again) map.activation = ImageActivation::kNone;
-    Tensor offset, slope;
-    if (of_batch_) {
-      Tensor all = sums;
-      if (count_.defined()) {
-        all = sums.clone();  // the gradients of weight and bias are of this rank alone, and may be its rows
-        options_.ranks->sum(all);
-      }
-      const Tensor means = per_value(all, dy);
-      offset = -(scale * means[0]);
-      slope = -(scale * square(rstd_) * means[1]);
-    }
     grads[0] = empty_last(dy);
     kernels::batch_norm_backward_apply(stream, matrix_of(g), matrix_of(x), map, offset.view(), slope.view(),
                                        matrix_of(grads[0]));
@@ -222,6 +232,7 @@ struct BatchNorm final : Function<BatchNorm> {
 
 void check(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
            const Tensor& bias, const Tensor& residual) {
+  detail::check_one_device("batch_norm", {&x, &running_mean, &running_var, &weight, &bias, &residual});
   TERN_CHECK(x.dim() >= 2 && is_floating(x.dtype()),
              "batch_norm: x must be floating [batch, channels] or [batch, channels, spatial...], got ", x.describe());
   TERN_CHECK(running_mean.defined() == running_var.defined(),

@@ -3,8 +3,10 @@
 #include "tern/kernels/batch_norm.h"
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
+#include "tern/kernels/convert.h"
 #include "tern/kernels/cpu/gemm_blocks.h"
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/parallel.h"
@@ -119,6 +121,29 @@ void join(F before, F count, int64_t n, const F* means, const F* squares, F* mea
   }
 }
 
+/// run.operator()<F>() with the type of the channels' numbers.
+template <class Run>
+void dispatch_numbers(DType dtype, const Run& run) {
+  dtype == DType::kFloat64 ? run.template operator()<double>() : run.template operator()<float>();
+}
+template <class F>
+F values_of(const BatchNormCount& count) {
+  return count.count ? *count.count.as<F>() : static_cast<F>(count.rows);
+}
+/// running += momentum * (now(c) - running), in the precision of the running numbers.
+template <class Now>
+void follow(const View& running, double momentum, const Now& now) {
+  if (!running) return;
+  dispatch_float(running.dtype, [&]<class T>() {
+    using F = ComputeType<T>;
+    for (int64_t c = 0; c < running.shape[0]; ++c) {
+      T& number = running.as<T>()[c * running.strides[0]];
+      const F old = convert<T, F>(number);
+      number = convert<F, T>(old + static_cast<F>(momentum) * (static_cast<F>(now(c)) - old));
+    }
+  });
+}
+
 }  // namespace
 
 int64_t batch_norm_workspace(Stream, int64_t rows, int64_t channels, DType) {
@@ -167,6 +192,22 @@ void batch_norm_statistics(Stream, ConstView x, View mean, View squares, void* w
     for (int64_t f = 1; f < m.folds; ++f)
       join(static_cast<F>(f * m.rows), static_cast<F>(m.rows), channels, means + f * channels, parts + f * channels,
            total, deviations);
+  });
+}
+
+void batch_norm_numbers(Stream, ConstView mean, ConstView squares, const BatchNormCount& count, ConstView weight,
+                        double eps, View rstd, View scale, const BatchNormRunning& running) {
+  dispatch_numbers(mean.dtype, [&]<class F>() {
+    const F *const means = mean.as<F>(), *const sums = squares.as<F>(), n = values_of<F>(count);
+    F* const factors = rstd.as<F>();
+    for (int64_t c = 0; c < mean.shape[0]; ++c) factors[c] = F(1) / std::sqrt(sums[c] / n + static_cast<F>(eps));
+    if (scale)
+      dispatch_float(weight.dtype, [&]<class T>() {
+        for (int64_t c = 0; c < mean.shape[0]; ++c)
+          scale.as<F>()[c] = factors[c] * convert<T, F>(weight.as<T>()[c * weight.strides[0]]);
+      });
+    follow(running.mean, running.momentum, [&](int64_t c) { return means[c]; });
+    follow(running.variance, running.momentum, [&](int64_t c) { return sums[c] / (n - 1); });
   });
 }
 
@@ -253,6 +294,26 @@ void batch_norm_backward_sums(Stream, ConstView dy, ConstView y, ConstView x, co
       add_to(total, parts + f * channels, channels);
       add_to(total + channels, parts + m.channels + f * channels, channels);
     }
+  });
+}
+
+void batch_norm_gradients(Stream, ConstView sums, ConstView total, const BatchNormCount& count, ConstView rstd,
+                          ConstView scale, const BatchNormGradients& results) {
+  const int64_t channels = sums.shape[1];
+  dispatch_numbers(sums.dtype, [&]<class F>() {
+    const F *const own = sums.as<F>(), *const all = total.as<F>(), *const factors = rstd.as<F>(),
+                   n = values_of<F>(count);
+    const auto write = [&](const View& gradient, const auto& value) {
+      if (!gradient) return;
+      dispatch_float(gradient.dtype, [&]<class T>() {
+        for (int64_t c = 0; c < channels; ++c) gradient.as<T>()[c] = convert<F, T>(value(c));
+      });
+    };
+    write(results.weight, [&](int64_t c) { return own[channels + c] * factors[c]; });
+    write(results.bias, [&](int64_t c) { return own[c]; });
+    write(results.offset, [&](int64_t c) { return -scale.as<F>()[c] * (all[c] / n); });
+    write(results.slope,
+          [&](int64_t c) { return -scale.as<F>()[c] * (factors[c] * factors[c]) * (all[channels + c] / n); });
   });
 }
 

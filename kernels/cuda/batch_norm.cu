@@ -59,7 +59,8 @@ struct ChannelMap {
 
 // --- column sums ---------------------------------------------------------------------------------------------------
 
-/// The rows and the columns of a thread of a first stage, by ColumnCut.
+/// The rows and the columns of a thread of a first stage, by ColumnCut. column_parts_kernel computes them for itself:
+/// with this struct it takes more registers than it has.
 struct PartOfThread {
   int lane, height;
   int64_t column, first, end;

@@ -93,16 +93,23 @@ struct Tensors {
 
 template <class Body>
 void for_each_case(std::mt19937_64& random, const Body& body) {
+  const auto run = [&](const Case& s, DType dtype) {
+    SCOPED_TRACE(testing::Message() << name_of(dtype) << " [" << s.rows << ", " << s.channels << "]");
+    body(Tensors(random, s, dtype, random() % 2 ? Order::kContiguous : Order::kMisaligned));
+  };
   for (const Case& s : cases())
-    for (const DType dtype : kTypes) {
-      if (s.rows * s.channels > 2000 && dtype != float32 && random() % 3 != 0) continue;
-      SCOPED_TRACE(testing::Message() << name_of(dtype) << " [" << s.rows << ", " << s.channels << "]");
-      body(Tensors(random, s, dtype, random() % 2 ? Order::kContiguous : Order::kMisaligned));
-    }
+    for (const DType dtype : kTypes)
+      if (s.rows * s.channels <= 2000 || dtype == float32 || random() % 3 == 0) run(s, dtype);
+}
+/// Those of for_each_case, and one in which a thread of an emulated device adds more than one run of rows.
+template <class Body>
+void for_each_sum(std::mt19937_64& random, const Body& body) {
+  for_each_case(random, body);
+  if (!target().is_cpu()) body(Tensors(random, {530, 770}, float64, Order::kContiguous));
 }
 
 TEST_P(BatchNorm, Statistics) {
-  for_each_case(random, [&](Tensors t) {
+  for_each_sum(random, [&](Tensors t) {
     // Far from zero compared to its spread, so that a difference of squares would lose all digits.
     const double far = t.dtype == float32 ? 1000 : 0;
     for (int64_t i = 0; i < t.x.numel(); ++i) t.x.set(i, t.x.at(i) + far);
@@ -151,6 +158,79 @@ TEST_P(BatchNorm, Apply) {
   });
 }
 
+/// A number of values as the kernels take it: of all processes, or this one's rows.
+struct Values {
+  int64_t rows;
+  Array all{float32, {1}};
+  bool of_all;
+  Values(std::mt19937_64& random, DType wide)
+      : rows(2 + int64_t(random() % 5000)), all(wide, {1}), of_all(random() % 2) {
+    all.set(0, double(3 + random() % 100000));
+  }
+  double number() const { return of_all ? all.at(0) : double(rows); }
+  BatchNormCount on(Call& call) const { return {of_all ? 0 : rows, call.when(of_all, all)}; }
+};
+double unit_of(DType dtype) { return dtype == float64 ? 1.2e-16 : 6e-8; }
+
+/// Weight and running statistics of any floating type, with any stride.
+TEST_P(BatchNorm, Numbers) {
+  for (const int64_t channels : {1, 17, 128, 129, 1030})
+    for (const DType wide : {float32, float64}) {
+      const Values values(random, wide);
+      const DType types[] = {kTypes[random() % 4], kTypes[random() % 4], kTypes[random() % 4]};
+      const int64_t step = 1 + int64_t(random() % 3);
+      const bool weighted = random() % 4, followed = random() % 4;
+      const double eps = 1e-3, momentum = 0.3;
+      SCOPED_TRACE(testing::Message() << name_of(wide) << ' ' << channels << " step " << step << ' ' << weighted
+                                      << followed << ' ' << name_of(types[0]) << ' ' << name_of(types[1]) << ' '
+                                      << name_of(types[2]));
+      const Array mean = random_array(random, wide, {channels}, -3, 3),
+                  weight = random_array(random, types[0], {channels * step}, -2, 2);
+      const Array squares = random_array(random, wide, {channels}, 0, values.number() * 2);
+      const Array before_mean = random_array(random, types[1], {channels * step}, -1, 1),
+                  before_variance = random_array(random, types[2], {channels * step}, 0, 2);
+      Array rstd(wide, {channels}), scale(wide, {channels}), after_mean(types[1], {channels * step}),
+          after_variance(types[2], {channels * step});
+      expect_same_in_every_run({&rstd, &scale, &after_mean, &after_variance}, [&](Call& on) {
+        for (int64_t i = 0; i < channels * step; ++i) {
+          after_mean.set(i, before_mean.at(i));
+          after_variance.set(i, before_variance.at(i));
+        }
+        const auto spread = [&](auto view) {
+          view.shape[0] = channels;
+          view.strides[0] = step;
+          return view;
+        };
+        BatchNormRunning running;
+        if (followed) running = {spread(on(after_mean)), spread(on(after_variance)), momentum};
+        for (int64_t c = 0; c < channels; ++c) scale.set(c, 7);
+        batch_norm_numbers(on.stream(), on(mean), on(squares), values.on(on),
+                           weighted ? spread(on(weight)) : ConstView(), eps, on(rstd), on.when(weighted, scale),
+                           running);
+      });
+      for (int64_t i = 0; i < channels * step; ++i) {
+        const int64_t c = i / step;
+        const bool hit = i % step == 0;
+        const double n = values.number(), factor = 1 / std::sqrt(squares.at(c) / n + eps);
+        if (hit) {
+          ASSERT_NEAR(rstd.at(c), factor, 8 * unit_of(wide) * factor) << c;
+          const double want = weighted ? factor * weight.at(i) : 7;
+          ASSERT_NEAR(scale.at(c), want, 10 * unit_of(wide) * std::abs(want)) << c;
+        }
+        const auto expect_followed = [&](const Array& before, const Array& after, double now) {
+          const double old = before.at(i), want = hit && followed ? old + momentum * (now - old) : old;
+          const double unit = std::max(unit_of(wide), unit_of(after.dtype()));
+          ASSERT_NEAR(after.at(i), want,
+                      1.01 * epsilon_of(after.dtype()) * std::abs(want) + 8 * unit * (std::abs(now) + std::abs(old)) +
+                          6e-8 * (after.dtype() == float16))
+              << i;
+        };
+        expect_followed(before_mean, after_mean, mean.at(c));
+        expect_followed(before_variance, after_variance, squares.at(c) / (n - 1));
+      }
+    }
+}
+
 TEST_P(BatchNorm, ApplyKeepsNaN) {
   for (const ImageActivation activation : kActivations) {
     Tensors t(random, {3, 9}, float32, Order::kContiguous);
@@ -164,7 +244,7 @@ TEST_P(BatchNorm, ApplyKeepsNaN) {
 }
 
 TEST_P(BatchNorm, BackwardSums) {
-  for_each_case(random, [&](Tensors t) {
+  for_each_sum(random, [&](Tensors t) {
     const ImageActivation activation = kActivations[random() % std::size(kActivations)];
     const bool by_result = activation == ImageActivation::kRelu && random() % 2, shifted = random() % 2;
     const bool kept = random() % 2;
@@ -200,6 +280,43 @@ TEST_P(BatchNorm, BackwardSums) {
     }
     want.expect_near(sums, t.wide);
   });
+}
+
+TEST_P(BatchNorm, Gradients) {
+  for (const int64_t channels : {1, 17, 128, 129, 1030})
+    for (const DType wide : {float32, float64}) {
+      const Values values(random, wide);
+      const DType types[] = {kTypes[random() % 4], kTypes[random() % 4]};
+      const bool weighted = random() % 4, biased = random() % 4, of_batch = random() % 4;
+      SCOPED_TRACE(testing::Message() << name_of(wide) << ' ' << channels << ' ' << weighted << biased << of_batch
+                                      << ' ' << name_of(types[0]) << ' ' << name_of(types[1]));
+      const Array sums = random_array(random, wide, {2, channels}, -50, 50),
+                  total = random_array(random, wide, {2, channels}, -90, 90);
+      const Array rstd = random_array(random, wide, {channels}, 0.1, 3),
+                  scale = random_array(random, wide, {channels}, -2, 2);
+      Array weight(types[0], {channels}), bias(types[1], {channels}), offset(wide, {channels}), slope(wide, {channels});
+      expect_same_in_every_run({&weight, &bias, &offset, &slope}, [&](Call& on) {
+        for (Array* a : {&weight, &bias, &offset, &slope})
+          for (int64_t c = 0; c < channels; ++c) a->set(c, 7);
+        batch_norm_gradients(
+            on.stream(), on(sums), on(total), values.on(on), on(rstd), on(scale),
+            {on.when(weighted, weight), on.when(biased, bias), on.when(of_batch, offset), on.when(of_batch, slope)});
+      });
+      for (int64_t c = 0; c < channels; ++c) {
+        const double n = values.number(), factor = rstd.at(c), by = -scale.at(c);
+        const auto expect = [&](const Array& got, bool present, double want) {
+          if (!present) want = 7;
+          ASSERT_NEAR(
+              got.at(c), want,
+              (1.01 * epsilon_of(got.dtype()) + 8 * unit_of(wide)) * std::abs(want) + 6e-8 * (got.dtype() == float16))
+              << c;
+        };
+        expect(weight, weighted, sums.at(channels + c) * factor);
+        expect(bias, biased, sums.at(c));
+        expect(offset, of_batch, by * total.at(c) / n);
+        expect(slope, of_batch, by * factor * factor * total.at(channels + c) / n);
+      }
+    }
 }
 
 TEST_P(BatchNorm, BackwardApply) {

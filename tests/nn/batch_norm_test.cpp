@@ -96,6 +96,28 @@ TEST(BatchNorm, HalvesKeepStatisticsInFloat32) {
   }
 }
 
+/// Running statistics and a weight that are columns of larger tensors give the same bits; their versions change.
+TEST(BatchNorm, StatisticsWithGapsInMemory) {
+  Generator random = fresh_generator();
+  const Tensor x = randn({6, 3, 4}, random);
+  for (const DType dtype : {float32, float64, bfloat16}) {
+    const Tensor columns = randn({3, 4}, random).to(dtype);
+    Tensor mean = columns.clone().select(1, 1), var = columns.clone().select(1, 2);
+    Tensor own_mean = mean.contiguous().clone(), own_var = var.contiguous().clone();
+    const Tensor weight = columns.select(1, 0);
+    const uint64_t version = mean.version();
+    const Tensor y = batch_norm(x, mean, var, weight, {}, {.training = true, .momentum = 0.25});
+    const Tensor z = batch_norm(x, own_mean, own_var, weight.contiguous(), {}, {.training = true, .momentum = 0.25});
+    expect_equal(y, z);
+    expect_equal(mean, own_mean);
+    expect_equal(var, own_var);
+    EXPECT_GT(mean.version(), version);
+  }
+  const Tensor one = ones({1}), numbers = ones({3});
+  expect_error([&] { batch_norm(x, one.expand({3}), numbers, {}, {}, {.training = true}); },
+               {"batch_norm: several elements of", "have the same address"});
+}
+
 TEST(BatchNorm, OrderInMemoryChangesNoBit) {
   Generator generator = fresh_generator();
   const Tensor x = randn({3, 5, 4, 6}, generator), weight = randn({5}, generator), bias = randn({5}, generator);

@@ -8,8 +8,13 @@
 namespace tern::kernels::cuda {
 
 /// Maximum number of partial sums from a first stage: two blocks for each multiprocessor of an H100. A constant,
-/// because the number determines the order of summation and so the bits.
+/// because the number determines the order of summation and so the bits. Few on the emulator, where matrices are small
+/// and a thread is to have several rows all the same.
+#ifdef TERN_SIMT
+inline constexpr int64_t kMaxParts = 6;
+#else
 inline constexpr int64_t kMaxParts = 264;
+#endif
 inline constexpr int kMaxPartWarps = 32;
 
 /// The destination of the sums of one set of columns. data == nullptr: none.
