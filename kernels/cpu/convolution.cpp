@@ -6,6 +6,7 @@
 #include "tern/kernels/convolution_columns.h"
 #include "tern/kernels/cpu/convolution_depthwise.h"
 #include "tern/kernels/cpu/convolution_onednn.h"
+#include "tern/kernels/cpu/convolution_winograd.h"
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/parallel.h"
 
@@ -48,21 +49,24 @@ int64_t output_row(const ConvolutionShape& s, size_t d, int64_t in, int64_t k) {
 constexpr int64_t kPixelElements = 16384;  // of a block of parallel_for
 
 /// What computes a pass. Each takes what the ones before it cannot, or are slower at.
-enum class Way { kOnednn, kDepthwise, kColumns };
+enum class Way { kWinograd, kOnednn, kDepthwise, kColumns };
 
 Way way_of(const ConvolutionShape& shape, DType dtype, bool onednn) {
   if (onednn) return Way::kOnednn;
   return ConvolutionDepthwise::suits(shape, dtype) ? Way::kDepthwise : Way::kColumns;
 }
-Way forward_way(const ConvolutionShape& shape, DType dtype) {
+Way forward_way(const ConvolutionShape& shape, DType dtype, bool fixed_weight) {
+  if (ConvolutionWinograd::suits_forward(shape, dtype, fixed_weight)) return Way::kWinograd;
   return way_of(shape, dtype, ConvolutionOnednn::suits(shape, dtype));
 }
 // oneDNN 2.6 takes ten times as long for the gradients of other depthwise convolutions.
 Way input_way(const ConvolutionShape& s, DType dtype) {
+  if (ConvolutionWinograd::suits_backward_input(s, dtype)) return Way::kWinograd;
   const bool slow = ConvolutionDepthwise::suits(s, dtype) && s.dilation != std::array<int64_t, 3>{1, 1, 1};
   return way_of(s, dtype, ConvolutionOnednn::suits_backward(s, dtype) && !slow);
 }
 Way weight_way(const ConvolutionShape& s, DType dtype) {
+  if (ConvolutionWinograd::suits_backward_weight(s, dtype)) return Way::kWinograd;
   const bool small =
       s.dilation == std::array<int64_t, 3>{1, 1, 1} && s.kernel[0] == 1 && s.kernel[1] <= 3 && s.kernel[2] <= 3;
   const bool slow = ConvolutionDepthwise::suits(s, dtype) && !small;
@@ -127,7 +131,8 @@ void columns_to_images(Stream, const ConvolutionShape& s, ConstView columns, Vie
 }
 
 int64_t convolution_workspace(Stream stream, const ConvolutionShape& shape, DType dtype, bool packed) {
-  const Way way = forward_way(shape, dtype);
+  const Way way = forward_way(shape, dtype, packed);
+  if (way == Way::kWinograd) return ConvolutionWinograd(shape).forward_bytes(packed);
   if (way == Way::kDepthwise) return 0;
   if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
   return ConvolutionOnednn(shape, dtype).forward_bytes(packed);
@@ -135,22 +140,28 @@ int64_t convolution_workspace(Stream stream, const ConvolutionShape& shape, DTyp
 
 void convolution_forward(Stream stream, const ConvolutionShape& shape, ConstView x, ConstView weight,
                          const ConvolutionEnd& end, View y, void* workspace) {
-  const Way way = forward_way(shape, x.dtype);
+  const Way way = forward_way(shape, x.dtype, end.packed_weight != nullptr);
+  if (way == Way::kWinograd) return ConvolutionWinograd(shape).forward(x, weight, end, y, workspace);
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).forward(x, weight, end, y);
   if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, x.dtype).forward(x, weight, end, y, workspace);
   ConvolutionOnednn(shape, x.dtype).forward(x, weight, end, y, workspace);
 }
 
 int64_t convolution_packed_bytes(Stream, const ConvolutionShape& shape, DType dtype) {
-  return forward_way(shape, dtype) == Way::kOnednn ? ConvolutionOnednn(shape, dtype).packed_bytes() : 0;
+  const Way way = forward_way(shape, dtype, true);
+  if (way == Way::kWinograd) return ConvolutionWinograd(shape).packed_bytes();
+  return way == Way::kOnednn ? ConvolutionOnednn(shape, dtype).packed_bytes() : 0;
 }
 
 void convolution_pack(Stream, const ConvolutionShape& shape, ConstView weight, void* packed) {
-  if (forward_way(shape, weight.dtype) == Way::kOnednn) ConvolutionOnednn(shape, weight.dtype).pack(weight, packed);
+  const Way way = forward_way(shape, weight.dtype, true);
+  if (way == Way::kWinograd) return ConvolutionWinograd(shape).pack(weight, packed);
+  if (way == Way::kOnednn) ConvolutionOnednn(shape, weight.dtype).pack(weight, packed);
 }
 
 int64_t convolution_backward_input_workspace(Stream stream, const ConvolutionShape& shape, DType dtype) {
   const Way way = input_way(shape, dtype);
+  if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_input_bytes();
   if (way == Way::kDepthwise) return 0;
   if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
   return ConvolutionOnednn(shape, dtype).backward_input_bytes();
@@ -159,6 +170,7 @@ int64_t convolution_backward_input_workspace(Stream stream, const ConvolutionSha
 void convolution_backward_input(Stream stream, const ConvolutionShape& shape, ConstView dy, ConstView weight, View dx,
                                 void* workspace) {
   const Way way = input_way(shape, dx.dtype);
+  if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_input(dy, weight, dx, workspace);
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_input(dy, weight, dx);
   if (way == Way::kColumns)
     return ConvolutionByColumns(stream, shape, dx.dtype).backward_input(dy, weight, dx, workspace);
@@ -167,6 +179,7 @@ void convolution_backward_input(Stream stream, const ConvolutionShape& shape, Co
 
 int64_t convolution_backward_weight_workspace(Stream stream, const ConvolutionShape& shape, DType dtype) {
   const Way way = weight_way(shape, dtype);
+  if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_weight_bytes();
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_weight_bytes();
   if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
   return ConvolutionOnednn(shape, dtype).backward_weight_bytes();
@@ -175,6 +188,7 @@ int64_t convolution_backward_weight_workspace(Stream stream, const ConvolutionSh
 void convolution_backward_weight(Stream stream, const ConvolutionShape& shape, ConstView dy, ConstView x, View dweight,
                                  void* workspace) {
   const Way way = weight_way(shape, x.dtype);
+  if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_weight(dy, x, dweight, workspace);
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_weight(dy, x, dweight, workspace);
   if (way == Way::kColumns)
     return ConvolutionByColumns(stream, shape, x.dtype).backward_weight(dy, x, dweight, workspace);

@@ -193,19 +193,22 @@ TEST_P(ConvolutionColumns, AreCopied) {
 
 /// Many channels of 3 x 3, which the CPU may compute by Winograd's algorithm: some elements of the results.
 TEST_P(Convolution, ManyChannels) {
-  for (const auto& [batch, in, out, height, width] :
-       std::vector<std::array<int64_t, 5>>{{9, 96, 80, 16, 19}, {17, 64, 128, 12, 12}}) {
+  for (const auto& [batch, in, out, height, width] : std::vector<std::array<int64_t, 5>>{
+           {9, 96, 80, 16, 19}, {17, 64, 128, 12, 12}, {20, 24, 40, 5, 7}, {7, 72, 56, 17, 18}}) {
     if (!target().is_cpu()) continue;
-    const bool packed = random() % 2;
+    const bool packed = random() % 2, ends = random() % 2;
     const ConvolutionShape s = convolution_shape(batch, in, out, 1, {{height, 3, 1, 1}, {width, 3, 1, 1}});
     SCOPED_TRACE(describe(s));
     const Array x = random_array(random, float32, input_shape(s), -1, 1);
     const Array weight = random_array(random, float32, weight_shape(s), -1, 1);
     const Array bias = random_array(random, float32, {out}, -1, 1);
     const Array dy = random_array(random, float32, output_shape(s), -1, 1);
+    const Array residual = random_array(random, float32, output_shape(s), -1, 1);
     Array y(float32, output_shape(s)), dx(float32, input_shape(s)), dweight(float32, weight_shape(s));
     expect_same_in_every_run({&y, &dx, &dweight}, [&](Call& on) {
-      run_forward(on, s, x, weight, {.bias = on(bias)}, packed, y);
+      ConvolutionEnd end{.bias = on(bias), .residual = on.when(ends, residual)};
+      if (ends) end.activation = ImageActivation::kRelu;
+      run_forward(on, s, x, weight, end, packed, y);
       convolution_backward_input(on.stream(), s, on(dy), on(weight), on(dx),
                                  on.workspace(convolution_backward_input_workspace(on.stream(), s, float32)));
       convolution_backward_weight(on.stream(), s, on(dy), on(x), on(dweight),
@@ -226,7 +229,8 @@ TEST_P(Convolution, ManyChannels) {
         return sample == 0 ? count - 1 : static_cast<int64_t>(random() % static_cast<uint64_t>(count));
       };
       const int64_t n = choose(batch), pixel = choose(pixels), o = choose(out), i = choose(in), k = choose(9);
-      double sum = bias.at(o), size = std::abs(sum), dsum = 0, dsize = 0;
+      const double added = ends ? residual.at((n * pixels + pixel) * out + o) : 0;
+      double sum = bias.at(o) + added, size = std::abs(sum), dsum = 0, dsize = 0;
       for (int64_t q = 0; q < 9; ++q) {
         if (const int64_t at = neighbour(pixel, q, 1); at >= 0)
           for (int64_t c = 0; c < in; ++c) {
@@ -241,7 +245,7 @@ TEST_P(Convolution, ManyChannels) {
             dsize += std::abs(term);
           }
       }
-      expect(y.at((n * pixels + pixel) * out + o), sum, size);
+      expect(y.at((n * pixels + pixel) * out + o), ends ? std::max(sum, 0.0) : sum, size);
       expect(dx.at((n * pixels + pixel) * in + i), dsum, dsize);
       double slope = 0, slope_size = 0;
       for (int64_t m = 0; m < batch * pixels && sample % 10 == 0; ++m)
