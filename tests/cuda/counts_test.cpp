@@ -54,5 +54,25 @@ TEST(Counts, StepsAreNotWaitedForAndTakeNoMemory) {
   }
 }
 
+/// The sums in two stages, the channels' numbers and the pass over the images, in each direction. Forward adds to the
+/// count of batches (two launches), and backward copies the gradient that the caller gives.
+TEST(Counts, LaunchesOfABatchNorm) {
+  nn::BatchNorm2d norm(fresh_scope(kCuda), 24);
+  Generator generator(7);  // the numbers do not matter
+  const Tensor x = randn({6, 24, 7, 5}, generator).to(kCuda).channels_last();
+  const Tensor dy = randn(x.shape(), generator).to(kCuda).channels_last();
+  for (const DType dtype : {float32, bfloat16}) {
+    Tensor leaf = x.to(dtype).detach().set_requires_grad(true);
+    const Tensor gradient = dy.to(dtype);
+    norm.zero_grad();
+    standin::reset_counters();
+    const Tensor y = norm.forward(leaf, ImageActivation::kRelu);
+    EXPECT_LE(standin::counters().kernel_launches, 6u) << name_of(dtype);
+    standin::reset_counters();
+    y.backward(gradient);
+    EXPECT_LE(standin::counters().kernel_launches, 5u) << name_of(dtype);
+  }
+}
+
 }  // namespace
 }  // namespace tern::models
