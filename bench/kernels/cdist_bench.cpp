@@ -11,9 +11,12 @@ void add_cdist(int64_t rows, int64_t cols, int64_t depth, double order, const ch
   for (const bool backward : {false, true})
     add(name_of_row("cdist", name, backward ? "with_backward" : "forward", rows, cols, depth), {}, [=]() -> Call {
       Generator generator(1);
-      const auto random = [&](int64_t m, int64_t n) { return randn({m, n}, generator, {.device = place()}); };
-      Tensor x = random(rows, depth), z = random(cols, depth);
-      const Tensor dy = random(rows, cols);
+      const int64_t m = scaled(rows, 40), n = scaled(cols, 40);
+      const auto random = [&](int64_t height, int64_t width) {
+        return randn({height, width}, generator, {.device = place()});
+      };
+      Tensor x = random(m, depth), z = random(n, depth);
+      const Tensor dy = random(m, n);
       x.set_requires_grad(backward);
       z.set_requires_grad(backward);
       return [=] {

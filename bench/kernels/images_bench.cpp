@@ -13,11 +13,13 @@ using ImageOp = std::function<Tensor(const Tensor&)>;
 
 /// Forward, and forward with backward, of [32, 64, 32, 32].
 void add_images(const std::string& op, const ImageOp& fn) {
-  add_op(name_of_row("images", op), fn, Shape{32, 64, 32, 32});
-  add_op_with_backward(name_of_row("images", op, "backward"), fn, Shape{32, 64, 32, 32});
+  const int64_t batch = scaled(32, 2), channels = scaled(64, 16), side = scaled(32, 8);
+  add_op(name_of_row("images", op), fn, Shape{batch, channels, side, side});
+  add_op_with_backward(name_of_row("images", op, "backward"), fn, Shape{batch, channels, side, side});
   const ImageOp last = [fn](const Tensor& x) { return fn(x.movedim(-1, 1)); };
-  add_op(name_of_row("images", op, "channels_last"), last, Shape{32, 32, 32, 64});
-  add_op_with_backward(name_of_row("images", op, "channels_last", "backward"), last, Shape{32, 32, 32, 64});
+  add_op(name_of_row("images", op, "channels_last"), last, Shape{batch, side, side, channels});
+  add_op_with_backward(name_of_row("images", op, "channels_last", "backward"), last,
+                       Shape{batch, side, side, channels});
 }
 
 const Rows rows([] {

@@ -13,18 +13,21 @@ constexpr int64_t kBatch = 32;
 /// From steps / 8 to steps, or all of them `steps`.
 std::vector<int64_t> lengths_of(int64_t steps, bool equal) {
   std::vector<int64_t> lengths;
-  for (int64_t i = 0; i < kBatch; ++i)
-    lengths.push_back(equal ? steps : steps / 8 + i * (steps - steps / 8) / (kBatch - 1));
+  const int64_t batch = scaled(kBatch, 3);
+  for (int64_t i = 0; i < batch; ++i)
+    lengths.push_back(equal ? steps : steps / 8 + i * (steps - steps / 8) / (batch - 1));
   return lengths;
 }
 
-void add_recurrent(RecurrentKind kind, const char* name, int64_t steps, int64_t width, bool equal) {
+void add_recurrent(RecurrentKind kind, const char* name, int64_t all_steps, int64_t full_width, bool equal) {
+  const int64_t steps = scaled(all_steps, 8), width = scaled(full_width);
   const int64_t gates = kernels::gates_of(kind) * width;
   for (const bool backward : {false, true}) {
     const auto layout_of = [=] { return RecurrentLayout::packed(lengths_of(steps, equal), place()); };
     const double rows = static_cast<double>(RecurrentLayout::packed(lengths_of(steps, equal)).rows());
     const double flops = 4 * rows * static_cast<double>(gates * width) * (backward ? 3 : 1);
-    add(name_of_row(name, equal ? "equal" : "lengths", backward ? "with_backward" : "forward", kBatch, steps, width),
+    add(name_of_row(name, equal ? "equal" : "lengths", backward ? "with_backward" : "forward", kBatch, all_steps,
+                    full_width),
         {.flops = flops}, [=]() -> Call {
           Generator generator(1);
           const auto random = [&](int64_t m, int64_t n) {
