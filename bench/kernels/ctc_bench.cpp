@@ -7,11 +7,11 @@
 namespace tern::bench {
 namespace {
 
-void add_ctc(int64_t all_frames, int64_t all, int64_t classes, int64_t all_labels) {
-  const int64_t frames = scaled(all_frames, 30), batch = scaled(all, 2), labels = scaled(all_labels, 5);
+void add_ctc(int64_t full_frames, int64_t full_batch, int64_t classes, int64_t full_labels) {
+  const int64_t frames = scaled(full_frames, 30), batch = scaled(full_batch, 2), labels = scaled(full_labels, 5);
   for (const bool backward : {false, true})
-    add(name_of_row("ctc_loss", backward ? "with_backward" : "forward", all_frames, all, classes, all_labels), {},
-        [=]() -> Call {
+    add(name_of_row("ctc_loss", backward ? "with_backward" : "forward", full_frames, full_batch, classes, full_labels),
+        {}, [=]() -> Call {
           Generator generator(1);
           Tensor leaf = log_softmax(randn({frames, batch, classes}, generator, {.device = place()}));
           leaf.set_requires_grad(true);

@@ -19,14 +19,14 @@ std::vector<int64_t> lengths_of(int64_t steps, bool equal) {
   return lengths;
 }
 
-void add_recurrent(RecurrentKind kind, const char* name, int64_t all_steps, int64_t full_width, bool equal) {
-  const int64_t steps = scaled(all_steps, 8), width = scaled(full_width);
+void add_recurrent(RecurrentKind kind, const char* name, int64_t full_steps, int64_t full_width, bool equal) {
+  const int64_t steps = scaled(full_steps, 8), width = scaled(full_width);
   const int64_t gates = kernels::gates_of(kind) * width;
   for (const bool backward : {false, true}) {
     const auto layout_of = [=] { return RecurrentLayout::packed(lengths_of(steps, equal), place()); };
     const double rows = static_cast<double>(RecurrentLayout::packed(lengths_of(steps, equal)).rows());
     const double flops = 4 * rows * static_cast<double>(gates * width) * (backward ? 3 : 1);
-    add(name_of_row(name, equal ? "equal" : "lengths", backward ? "with_backward" : "forward", kBatch, all_steps,
+    add(name_of_row(name, equal ? "equal" : "lengths", backward ? "with_backward" : "forward", kBatch, full_steps,
                     full_width),
         {.flops = flops}, [=]() -> Call {
           Generator generator(1);

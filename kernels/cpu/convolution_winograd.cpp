@@ -385,8 +385,7 @@ bool computes(const ConvolutionShape& s, DType dtype) {
 }
 
 /// What a pass takes, in multiplications of a direct sum: each of those, and the weight's transform or reading it for a
-/// product of two channels, in cache and not. Measured on an EPYC with AVX2 (Zen 3, oneDNN 2.6); ratios are what
-/// counts.
+/// product of two channels, in cache and not. Measured on an EPYC with AVX2 and oneDNN 2.6; ratios are what counts.
 struct Costs {
   double direct, weight, large_weight;
 };
