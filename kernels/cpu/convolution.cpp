@@ -5,7 +5,9 @@
 
 #include "tern/kernels/convolution_columns.h"
 #include "tern/kernels/cpu/convolution_depthwise.h"
+#include "tern/kernels/cpu/convolution_depthwise_rows.h"
 #include "tern/kernels/cpu/convolution_onednn.h"
+#include "tern/kernels/cpu/convolution_pointwise.h"
 #include "tern/kernels/cpu/convolution_winograd.h"
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/parallel.h"
@@ -49,7 +51,7 @@ int64_t output_row(const ConvolutionShape& s, size_t d, int64_t in, int64_t k) {
 constexpr int64_t kPixelElements = 16384;  // of a block of parallel_for
 
 /// What computes a pass. Each takes what the ones before it cannot, or are slower at.
-enum class Way { kWinograd, kOnednn, kDepthwise, kColumns };
+enum class Way { kWinograd, kDepthwiseRows, kPointwise, kOnednn, kDepthwise, kColumns };
 
 Way way_of(const ConvolutionShape& shape, DType dtype, bool onednn) {
   if (onednn) return Way::kOnednn;
@@ -57,6 +59,8 @@ Way way_of(const ConvolutionShape& shape, DType dtype, bool onednn) {
 }
 Way forward_way(const ConvolutionShape& shape, DType dtype, bool fixed_weight) {
   if (ConvolutionWinograd::suits_forward(shape, dtype, fixed_weight)) return Way::kWinograd;
+  if (ConvolutionDepthwiseRows::suits(shape, dtype)) return Way::kDepthwiseRows;
+  if (ConvolutionPointwise::suits(shape, dtype)) return Way::kPointwise;
   return way_of(shape, dtype, ConvolutionOnednn::suits(shape, dtype));
 }
 // oneDNN 2.6 takes ten times as long for the gradients of other depthwise convolutions.
@@ -133,7 +137,7 @@ void columns_to_images(Stream, const ConvolutionShape& s, ConstView columns, Vie
 int64_t convolution_workspace(Stream stream, const ConvolutionShape& shape, DType dtype, bool packed) {
   const Way way = forward_way(shape, dtype, packed);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).forward_bytes(packed);
-  if (way == Way::kDepthwise) return 0;
+  if (way == Way::kDepthwise || way == Way::kDepthwiseRows || way == Way::kPointwise) return 0;
   if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
   return ConvolutionOnednn(shape, dtype).forward_bytes(packed);
 }
@@ -142,6 +146,8 @@ void convolution_forward(Stream stream, const ConvolutionShape& shape, ConstView
                          const ConvolutionEnd& end, View y, void* workspace) {
   const Way way = forward_way(shape, x.dtype, end.packed_weight != nullptr);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).forward(x, weight, end, y, workspace);
+  if (way == Way::kDepthwiseRows) return ConvolutionDepthwiseRows(shape).forward(x, weight, end, y);
+  if (way == Way::kPointwise) return ConvolutionPointwise(shape).forward(x, weight, end, y);
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).forward(x, weight, end, y);
   if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, x.dtype).forward(x, weight, end, y, workspace);
   ConvolutionOnednn(shape, x.dtype).forward(x, weight, end, y, workspace);

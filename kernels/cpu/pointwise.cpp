@@ -29,6 +29,7 @@ struct Operand {
   bool constant = false;  // one value: staged once per block
   bool repeated = false;  // all rows are the same: staged once per block, for tiles of several rows
   bool spread = false;    // a row is one value: staged once per row, for tiles within a row
+  bool grouped = false;   // neighbouring rows are the same: staged once per group, for tiles of several rows
 };
 
 /// buffer[r * columns + c] = values[r].
@@ -78,6 +79,8 @@ class Driver {
     if (operand.constant && layout_.numel() > 1) operand.direct = false;
     operand.repeated = !operand.constant && layout_.inner() < kNarrow && layout_.dims > 1;
     for (int d = 0; d + 1 < layout_.dims; ++d) operand.repeated &= layout_.strides[k][d] == 0;
+    operand.grouped = !operand.direct && !operand.constant && !operand.repeated && !crossed_ &&
+                      layout_.inner() < kNarrow && layout_.dims > 2 && layout_.strides[k][layout_.dims - 2] == 0;
     operand.spread = !operand.constant && wide && stride == 0;
     return operand;
   }
@@ -130,6 +133,8 @@ class Driver {
         load(operand, k + 1, {0, rows_, 0, columns_}, staging[k]);
     }
     int64_t spread_row = -1;  // the row of which the values are staged
+    int64_t groups[kMaxInputs];
+    std::fill_n(groups, kMaxInputs, -1);  // the group of rows that is staged
     Tile tile = tile_at(begin);
     for (int64_t index = begin; index < end; ++index, tile = tile_after(tile)) {
       for (int k = 0; k < count_; ++k) {
@@ -139,6 +144,8 @@ class Driver {
           in[k] = static_cast<const F*>(operand.data) + offset(k + 1, tile);
         else if (operand.spread && tile.row != spread_row)
           load(operand, k + 1, {tile.row, 1, 0, columns_}, staging[k]);
+        else if (operand.grouped)
+          load_group(operand, k + 1, tile, groups[k], staging[k]);
         else if (!operand.spread && !operand.constant && !operand.repeated)
           load(operand, k + 1, tile, staging[k]);
       }
@@ -152,6 +159,15 @@ class Driver {
     }
   }
 
+  /// Loads the tile unless all of its rows are of the group that is staged: the index of rows that differ in the last
+  /// dimension but one alone, or -1.
+  void load_group(const Operand& operand, int k, const Tile& tile, int64_t& staged, F* buffer) const {
+    const int64_t size = layout_.shape[layout_.dims - 2];
+    const int64_t group = tile.row / size, last = (tile.row + tile.rows - 1) / size;
+    if (group == last && group == staged) return;
+    load(operand, k, tile, buffer);
+    staged = group == last ? group : -1;
+  }
   /// True when the operand's elements are contiguous in iteration order, also where another's prevent that dimensions
   /// are merged.
   bool is_linear(int k) const {

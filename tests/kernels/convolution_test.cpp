@@ -108,6 +108,19 @@ void check_forward(std::mt19937_64& random, const std::vector<ConvolutionShape>&
 }
 TEST_P(Convolution, Forward) { check_forward(random, convolution_cases()); }
 TEST_P(Depthwise, Forward) { check_forward(random, depthwise_cases()); }
+/// Images that the CPU computes in the order of memory: a depthwise one of 640 KB, and few channels to many.
+TEST_P(Convolution, LargeImages) {
+  if (!target().is_cpu()) return;
+  const auto depthwise = [](int64_t channels, int64_t height, int64_t width, int64_t padding) {
+    return convolution_shape(2, channels, channels, channels, {{height, 3, 2, padding}, {width, 3, 2, padding}});
+  };
+  const auto pointwise = [](int64_t in, int64_t out, int64_t height, int64_t width) {
+    return convolution_shape(2, in, out, 1, {{height, 1, 1, 0}, {width, 1, 1, 0}});
+  };
+  check_forward(random, {depthwise(9, 131, 118, 1), depthwise(32, 75, 68, 2), depthwise(75, 47, 46, 1),
+                         depthwise(33, 71, 70, 0), pointwise(13, 37, 29, 23), pointwise(1, 8, 31, 17),
+                         pointwise(32, 72, 23, 23), pointwise(7, 130, 41, 51)});
+}
 
 /// NaN goes through every activation, and infinity through those that keep it.
 TEST_P(Convolution, NaNIsNotHidden) {

@@ -1,0 +1,95 @@
+#include "tern/kernels/cpu/convolution_pointwise.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tern/kernels/cpu/convolution_finish.h"
+#include "tern/kernels/cpu/prefetch.h"
+#include "tern/kernels/cpu/rows.h"
+#include "tern/kernels/cpu/vector.h"
+#include "tern/kernels/parallel.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+// Measured at level v3 alone (docs/performance.md).
+#if defined(__AVX2__) && !defined(__AVX512F__)
+constexpr bool kIsFaster = true;
+#else
+constexpr bool kIsFaster = false;
+#endif
+
+constexpr int kLanes = kVectorBytes / sizeof(float);
+constexpr int64_t kPixels = 4;  // with three vectors of channels at a time: twelve sums in registers
+constexpr int64_t kStrip = 32;  // pixels that are finished together
+constexpr int64_t kTaskPixels = 2048;
+constexpr int64_t kMaxIn = 32;         // channels: with more, the products take longer than memory
+constexpr int64_t kMaxWeights = 4096;  // they share the L1 cache with a strip
+constexpr int64_t kMinPixels = 1024;   // of all images: the weight is transposed in every call
+
+/// y of kCount pixels and kVectors vectors of channels. x: [kCount, in]; weight: [in, out].
+template <int kCount, int kVectors>
+[[gnu::always_inline]] inline void multiply(const float* x, int64_t in, const float* weight, int64_t out,
+                                            const float* bias, float* y) {
+  Vector<float> sums[kCount][kVectors];
+  for (int p = 0; p < kCount; ++p)
+    for (int v = 0; v < kVectors; ++v) sums[p][v] = load_vector(bias + v * kLanes);
+  for (int64_t k = 0; k < in; ++k, weight += out) {
+    Vector<float> w[kVectors];
+    for (int v = 0; v < kVectors; ++v) w[v] = load_vector(weight + v * kLanes);
+    for (int p = 0; p < kCount; ++p)
+      for (int v = 0; v < kVectors; ++v) sums[p][v] += x[p * in + k] * w[v];
+  }
+  for (int p = 0; p < kCount; ++p)
+    for (int v = 0; v < kVectors; ++v) store_vector(y + p * out + v * kLanes, sums[p][v]);
+}
+
+/// y of kCount pixels with all channels.
+template <int kCount>
+[[gnu::noinline]] void multiply_pixels(const float* x, int64_t in, const float* weight, int64_t out, const float* bias,
+                                       float* y) {
+  int64_t c = 0;
+  for (; c + 3 * kLanes <= out; c += 3 * kLanes) multiply<kCount, 3>(x, in, weight + c, out, bias + c, y + c);
+  for (; c < out; c += kLanes) {
+    const int64_t from = std::min<int64_t>(c, out - kLanes);  // the last ones again, so that all vectors are full
+    multiply<kCount, 1>(x, in, weight + from, out, bias + from, y + from);
+  }
+}
+
+}  // namespace
+
+bool ConvolutionPointwise::suits(const ConvolutionShape& s, DType dtype) {
+  return kIsFaster && dtype == DType::kFloat32 && s.is_product() && s.in_channels > 0 && s.in_channels <= kMaxIn &&
+         s.out_channels >= kLanes && s.in_channels * s.out_channels <= kMaxWeights &&
+         s.batch * s.out_pixels() >= kMinPixels;
+}
+
+void ConvolutionPointwise::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y) const {
+  const int64_t in = shape_.in_channels, out = shape_.out_channels, pixels = shape_.batch * shape_.out_pixels();
+  std::vector<float> weights(static_cast<size_t>(in * out)), wide(static_cast<size_t>(out));
+  for (int64_t c = 0; c < out; ++c)
+    for (int64_t k = 0; k < in; ++k) weights[static_cast<size_t>(k * out + c)] = weight.as<float>()[c * in + k];
+  const float* const bias = wide_bias(end.bias, out, wide.data());
+  parallel_for(pixels, kTaskPixels, [&](int64_t begin, int64_t stop) {
+    for (int64_t strip = begin; strip < stop; strip += kStrip) {
+      const int64_t last = std::min(strip + kStrip, stop);
+      const float* from = x.as<float>() + strip * in;
+      float* const first = y.as<float>() + strip * out;
+      float* to = first;
+      int64_t p = strip;
+      for (; p + kPixels <= last; p += kPixels, from += kPixels * in, to += kPixels * out) {
+        if (p + kPixels + kStrip <= stop) {
+          prefetch<1>(to + kStrip * out, kPixels * out);
+          prefetch<0>(from + kStrip * in, kPixels * in);
+        }
+        multiply_pixels<kPixels>(from, in, weights.data(), out, bias, to);
+      }
+      for (; p < last; ++p, from += in, to += out) multiply_pixels<1>(from, in, weights.data(), out, bias, to);
+      if (end.continues())
+        finish(end.activation, end.residual ? end.residual.as<float>() + strip * out : nullptr, first,
+               (last - strip) * out);
+    }
+  });
+}
+
+}  // namespace tern::kernels::TERN_CPU
