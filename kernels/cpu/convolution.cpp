@@ -50,6 +50,14 @@ int64_t output_row(const ConvolutionShape& s, size_t d, int64_t in, int64_t k) {
 
 constexpr int64_t kPixelElements = 16384;  // of a block of parallel_for
 
+// Where Tern's own code is faster than oneDNN's: measured at level v3 alone (docs/performance.md). oneDNN uses the
+// processor's vectors, whatever the level is, and with AVX-512 it has Winograd's algorithm.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+constexpr bool kOwnIsFaster = true;
+#else
+constexpr bool kOwnIsFaster = false;
+#endif
+
 /// What computes a pass. Each takes what the ones before it cannot, or are slower at.
 enum class Way { kWinograd, kDepthwiseRows, kPointwise, kOnednn, kDepthwise, kColumns };
 
@@ -58,19 +66,19 @@ Way way_of(const ConvolutionShape& shape, DType dtype, bool onednn) {
   return ConvolutionDepthwise::suits(shape, dtype) ? Way::kDepthwise : Way::kColumns;
 }
 Way forward_way(const ConvolutionShape& shape, DType dtype, bool fixed_weight) {
-  if (ConvolutionWinograd::suits_forward(shape, dtype, fixed_weight)) return Way::kWinograd;
-  if (ConvolutionDepthwiseRows::suits(shape, dtype)) return Way::kDepthwiseRows;
-  if (ConvolutionPointwise::suits(shape, dtype)) return Way::kPointwise;
+  if (kOwnIsFaster && ConvolutionWinograd::suits_forward(shape, dtype, fixed_weight)) return Way::kWinograd;
+  if (kOwnIsFaster && ConvolutionDepthwiseRows::suits(shape, dtype)) return Way::kDepthwiseRows;
+  if (kOwnIsFaster && ConvolutionPointwise::suits(shape, dtype)) return Way::kPointwise;
   return way_of(shape, dtype, ConvolutionOnednn::suits(shape, dtype));
 }
 // oneDNN 2.6 takes ten times as long for the gradients of other depthwise convolutions.
 Way input_way(const ConvolutionShape& s, DType dtype) {
-  if (ConvolutionWinograd::suits_backward_input(s, dtype)) return Way::kWinograd;
+  if (kOwnIsFaster && ConvolutionWinograd::suits_backward_input(s, dtype)) return Way::kWinograd;
   const bool slow = ConvolutionDepthwise::suits(s, dtype) && s.dilation != std::array<int64_t, 3>{1, 1, 1};
   return way_of(s, dtype, ConvolutionOnednn::suits_backward(s, dtype) && !slow);
 }
 Way weight_way(const ConvolutionShape& s, DType dtype) {
-  if (ConvolutionWinograd::suits_backward_weight(s, dtype)) return Way::kWinograd;
+  if (kOwnIsFaster && ConvolutionWinograd::suits_backward_weight(s, dtype)) return Way::kWinograd;
   const bool small =
       s.dilation == std::array<int64_t, 3>{1, 1, 1} && s.kernel[0] == 1 && s.kernel[1] <= 3 && s.kernel[2] <= 3;
   const bool slow = ConvolutionDepthwise::suits(s, dtype) && !small;

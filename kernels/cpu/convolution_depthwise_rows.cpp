@@ -12,13 +12,6 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-// Measured at level v3 alone (docs/performance.md).
-#if defined(__AVX2__) && !defined(__AVX512F__)
-constexpr bool kIsFaster = true;
-#else
-constexpr bool kIsFaster = false;
-#endif
-
 constexpr int kLanes = kVectorBytes / sizeof(float);
 constexpr int kSide = 3, kStride = 2;        // of the kernel
 constexpr int64_t kCacheBytes = 640 * 1024;  // an image and its result of fewer bytes stay in the L2 cache
@@ -116,7 +109,7 @@ class RowComputation {
 bool ConvolutionDepthwiseRows::suits(const ConvolutionShape& s, DType dtype) {
   using Sizes = std::array<int64_t, 3>;
   const int64_t bytes = (s.in_pixels() + s.out_pixels()) * s.in_channels * static_cast<int64_t>(sizeof(float));
-  return kIsFaster && dtype == DType::kFloat32 && s.groups == s.in_channels && s.groups == s.out_channels &&
+  return dtype == DType::kFloat32 && s.groups == s.in_channels && s.groups == s.out_channels &&
          s.in_channels >= kLanes && s.kernel == Sizes{1, kSide, kSide} && s.stride[1] == kStride &&
          s.stride[2] == kStride && s.dilation == Sizes{1, 1, 1} && s.padding[0] == 0 && s.in[0] == 1 && s.out[0] == 1 &&
          s.batch > 0 && bytes > kCacheBytes;

@@ -12,13 +12,6 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-// Measured at level v3 alone (docs/performance.md).
-#if defined(__AVX2__) && !defined(__AVX512F__)
-constexpr bool kIsFaster = true;
-#else
-constexpr bool kIsFaster = false;
-#endif
-
 constexpr int kLanes = kVectorBytes / sizeof(float);
 constexpr int64_t kPixels = 4;  // with three vectors of channels at a time: twelve sums in registers
 constexpr int64_t kStrip = 32;  // pixels that are finished together
@@ -59,7 +52,7 @@ template <int kCount>
 }  // namespace
 
 bool ConvolutionPointwise::suits(const ConvolutionShape& s, DType dtype) {
-  return kIsFaster && dtype == DType::kFloat32 && s.is_product() && s.in_channels > 0 && s.in_channels <= kMaxIn &&
+  return dtype == DType::kFloat32 && s.is_product() && s.in_channels > 0 && s.in_channels <= kMaxIn &&
          s.out_channels >= kLanes && s.in_channels * s.out_channels <= kMaxWeights &&
          s.batch * s.out_pixels() >= kMinPixels;
 }

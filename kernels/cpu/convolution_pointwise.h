@@ -9,7 +9,7 @@ namespace tern::kernels::TERN_CPU {
 
 class ConvolutionPointwise {
  public:
-  /// Whether the class computes forward, and is faster.
+  /// Whether the class computes forward, and at level v3 is faster than oneDNN.
   static bool suits(const ConvolutionShape& shape, DType dtype);
 
   explicit ConvolutionPointwise(const ConvolutionShape& shape) : shape_(shape) {}

@@ -402,23 +402,16 @@ bool is_worth(const ConvolutionShape& s, const Costs& costs) {
          costs.direct * 9 * pixels * products;
 }
 
-// oneDNN has the algorithm for AVX-512, and direct sums with the vectors of the processor, whatever the level is.
-#if defined(__AVX2__) && !defined(__AVX512F__)
-constexpr bool kIsFaster = true;
-#else
-constexpr bool kIsFaster = false;
-#endif
-
 }  // namespace
 
 bool ConvolutionWinograd::suits_forward(const ConvolutionShape& shape, DType dtype, bool fixed_weight) {
-  return kIsFaster && computes(shape, dtype) && is_worth(shape, fixed_weight ? kFixedForward : kForward);
+  return computes(shape, dtype) && is_worth(shape, fixed_weight ? kFixedForward : kForward);
 }
 bool ConvolutionWinograd::suits_backward_input(const ConvolutionShape& shape, DType dtype) {
-  return kIsFaster && computes(shape, dtype) && is_worth(shape, kInputGradient);
+  return computes(shape, dtype) && is_worth(shape, kInputGradient);
 }
 bool ConvolutionWinograd::suits_backward_weight(const ConvolutionShape& shape, DType dtype) {
-  return kIsFaster && computes(shape, dtype) && is_worth(shape, kWeightGradient);
+  return computes(shape, dtype) && is_worth(shape, kWeightGradient);
 }
 
 int64_t ConvolutionWinograd::forward_bytes(bool packed) const {

@@ -10,7 +10,7 @@ namespace tern::kernels::TERN_CPU {
 
 class ConvolutionWinograd {
  public:
-  /// Whether the class computes the passes, and is faster than a direct sum. At level v4 oneDNN has the algorithm.
+  /// Whether the class computes the passes, and at level v3 is faster than oneDNN's direct sums.
   /// fixed_weight: that of convolution_pack().
   static bool suits_forward(const ConvolutionShape& shape, DType dtype, bool fixed_weight);
   static bool suits_backward_input(const ConvolutionShape& shape, DType dtype);
