@@ -6,6 +6,7 @@
 #include "tern/kernels/convolution_columns.h"
 #include "tern/kernels/cpu/convolution_depthwise.h"
 #include "tern/kernels/cpu/convolution_depthwise_rows.h"
+#include "tern/kernels/cpu/convolution_direct.h"
 #include "tern/kernels/cpu/convolution_onednn.h"
 #include "tern/kernels/cpu/convolution_pointwise.h"
 #include "tern/kernels/cpu/convolution_winograd.h"
@@ -59,7 +60,7 @@ constexpr bool kOwnIsFaster = false;
 #endif
 
 /// What computes a pass. Each takes what the ones before it cannot, or are slower at.
-enum class Way { kWinograd, kDepthwiseRows, kPointwise, kOnednn, kDepthwise, kColumns };
+enum class Way { kWinograd, kDepthwiseRows, kPointwise, kDirect, kOnednn, kDepthwise, kColumns };
 
 Way way_of(const ConvolutionShape& shape, DType dtype, bool onednn) {
   if (onednn) return Way::kOnednn;
@@ -69,16 +70,19 @@ Way forward_way(const ConvolutionShape& shape, DType dtype, bool fixed_weight) {
   if (kOwnIsFaster && ConvolutionWinograd::suits_forward(shape, dtype, fixed_weight)) return Way::kWinograd;
   if (kOwnIsFaster && ConvolutionDepthwiseRows::suits(shape, dtype)) return Way::kDepthwiseRows;
   if (kOwnIsFaster && ConvolutionPointwise::suits(shape, dtype)) return Way::kPointwise;
+  if (kOwnIsFaster && ConvolutionDirect::suits_forward(shape, dtype)) return Way::kDirect;
   return way_of(shape, dtype, ConvolutionOnednn::suits(shape, dtype));
 }
 // oneDNN 2.6 takes ten times as long for the gradients of other depthwise convolutions.
 Way input_way(const ConvolutionShape& s, DType dtype) {
   if (kOwnIsFaster && ConvolutionWinograd::suits_backward_input(s, dtype)) return Way::kWinograd;
+  if (kOwnIsFaster && ConvolutionDirect::suits_backward_input(s, dtype)) return Way::kDirect;
   const bool slow = ConvolutionDepthwise::suits(s, dtype) && s.dilation != std::array<int64_t, 3>{1, 1, 1};
   return way_of(s, dtype, ConvolutionOnednn::suits_backward(s, dtype) && !slow);
 }
 Way weight_way(const ConvolutionShape& s, DType dtype) {
   if (kOwnIsFaster && ConvolutionWinograd::suits_backward_weight(s, dtype)) return Way::kWinograd;
+  if (kOwnIsFaster && ConvolutionDirect::suits_backward_weight(s, dtype)) return Way::kDirect;
   const bool small =
       s.dilation == std::array<int64_t, 3>{1, 1, 1} && s.kernel[0] == 1 && s.kernel[1] <= 3 && s.kernel[2] <= 3;
   const bool slow = ConvolutionDepthwise::suits(s, dtype) && !small;
@@ -145,6 +149,7 @@ void columns_to_images(Stream, const ConvolutionShape& s, ConstView columns, Vie
 int64_t convolution_workspace(Stream stream, const ConvolutionShape& shape, DType dtype, bool packed) {
   const Way way = forward_way(shape, dtype, packed);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).forward_bytes(packed);
+  if (way == Way::kDirect) return ConvolutionDirect(shape).forward_bytes(packed);
   if (way == Way::kDepthwise || way == Way::kDepthwiseRows || way == Way::kPointwise) return 0;
   if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
   return ConvolutionOnednn(shape, dtype).forward_bytes(packed);
@@ -154,6 +159,7 @@ void convolution_forward(Stream stream, const ConvolutionShape& shape, ConstView
                          const ConvolutionEnd& end, View y, void* workspace) {
   const Way way = forward_way(shape, x.dtype, end.packed_weight != nullptr);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).forward(x, weight, end, y, workspace);
+  if (way == Way::kDirect) return ConvolutionDirect(shape).forward(x, weight, end, y, workspace);
   if (way == Way::kDepthwiseRows) return ConvolutionDepthwiseRows(shape).forward(x, weight, end, y);
   if (way == Way::kPointwise) return ConvolutionPointwise(shape).forward(x, weight, end, y);
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).forward(x, weight, end, y);
@@ -164,18 +170,21 @@ void convolution_forward(Stream stream, const ConvolutionShape& shape, ConstView
 int64_t convolution_packed_bytes(Stream, const ConvolutionShape& shape, DType dtype) {
   const Way way = forward_way(shape, dtype, true);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).packed_bytes();
+  if (way == Way::kDirect) return ConvolutionDirect(shape).packed_bytes();
   return way == Way::kOnednn ? ConvolutionOnednn(shape, dtype).packed_bytes() : 0;
 }
 
 void convolution_pack(Stream, const ConvolutionShape& shape, ConstView weight, void* packed) {
   const Way way = forward_way(shape, weight.dtype, true);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).pack(weight, packed);
+  if (way == Way::kDirect) return ConvolutionDirect(shape).pack(weight, packed);
   if (way == Way::kOnednn) ConvolutionOnednn(shape, weight.dtype).pack(weight, packed);
 }
 
 int64_t convolution_backward_input_workspace(Stream stream, const ConvolutionShape& shape, DType dtype) {
   const Way way = input_way(shape, dtype);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_input_bytes();
+  if (way == Way::kDirect) return ConvolutionDirect(shape).backward_input_bytes();
   if (way == Way::kDepthwise) return 0;
   if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
   return ConvolutionOnednn(shape, dtype).backward_input_bytes();
@@ -185,6 +194,7 @@ void convolution_backward_input(Stream stream, const ConvolutionShape& shape, Co
                                 void* workspace) {
   const Way way = input_way(shape, dx.dtype);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_input(dy, weight, dx, workspace);
+  if (way == Way::kDirect) return ConvolutionDirect(shape).backward_input(dy, weight, dx, workspace);
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_input(dy, weight, dx);
   if (way == Way::kColumns)
     return ConvolutionByColumns(stream, shape, dx.dtype).backward_input(dy, weight, dx, workspace);
@@ -194,6 +204,7 @@ void convolution_backward_input(Stream stream, const ConvolutionShape& shape, Co
 int64_t convolution_backward_weight_workspace(Stream stream, const ConvolutionShape& shape, DType dtype) {
   const Way way = weight_way(shape, dtype);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_weight_bytes();
+  if (way == Way::kDirect) return ConvolutionDirect(shape).backward_weight_bytes();
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_weight_bytes();
   if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
   return ConvolutionOnednn(shape, dtype).backward_weight_bytes();
@@ -203,6 +214,7 @@ void convolution_backward_weight(Stream stream, const ConvolutionShape& shape, C
                                  void* workspace) {
   const Way way = weight_way(shape, x.dtype);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_weight(dy, x, dweight, workspace);
+  if (way == Way::kDirect) return ConvolutionDirect(shape).backward_weight(dy, x, dweight, workspace);
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_weight(dy, x, dweight, workspace);
   if (way == Way::kColumns)
     return ConvolutionByColumns(stream, shape, x.dtype).backward_weight(dy, x, dweight, workspace);

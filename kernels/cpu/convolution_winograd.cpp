@@ -6,19 +6,14 @@
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/cpu/convolution_finish.h"
 #include "tern/kernels/cpu/gemm_blocks.h"
-#include "tern/kernels/cpu/vector.h"
+#include "tern/kernels/cpu/register_products.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-using Lanes = Vector<float>;
-constexpr int64_t kLanes = kVectorBytes / 4;
-constexpr int64_t kPanel = 2 * kLanes;  // channels of the result that are computed at a time
-constexpr int kRows = 6;                // tiles, or channels of a weight's gradient, that are computed at a time
 constexpr int64_t kSide = 4, kPatch = 6, kPoints = kPatch * kPatch;
 
-int64_t padded(int64_t channels) { return (channels + kPanel - 1) / kPanel * kPanel; }
 /// Numbers between two points: not a power of two, because equal places of all points are written together.
 int64_t point_step(int64_t rows, int64_t channels) { return rows * channels + 16; }
 
@@ -173,9 +168,8 @@ template <int kCount>
     const Lanes a = load_vector(panel), b = load_vector(panel + kLanes);
 #pragma GCC unroll 6
     for (int r = 0; r < kCount; ++r) {
-      const Lanes factor = Lanes{} + rows[r * row + c];
-      total[r][0] += factor * a;
-      total[r][1] += factor * b;
+      total[r][0] += rows[r * row + c] * a;
+      total[r][1] += rows[r * row + c] * b;
     }
   }
 #pragma GCC unroll 6
@@ -184,38 +178,6 @@ template <int kCount>
     store_vector(sums + r * sums_row + kLanes, total[r][1]);
   }
 }
-/// sums[i] (+)= the products of columns [0, kCount) of `rows` and a panel of `others`, over all rows.
-template <int kCount>
-[[gnu::noinline]] void multiply_columns(const float* rows, int64_t row, const float* others, int64_t others_row,
-                                        int64_t count, bool add, float* sums) {
-  Lanes total[kCount][2] = {};
-#pragma GCC unroll 6
-  for (int i = 0; add && i < kCount; ++i) {
-    total[i][0] = load_vector(sums + i * others_row);
-    total[i][1] = load_vector(sums + i * others_row + kLanes);
-  }
-  for (int64_t r = 0; r < count; ++r, rows += row, others += others_row) {
-    const Lanes a = load_vector(others), b = load_vector(others + kLanes);
-#pragma GCC unroll 6
-    for (int i = 0; i < kCount; ++i) {
-      const Lanes factor = Lanes{} + rows[i];
-      total[i][0] += factor * a;
-      total[i][1] += factor * b;
-    }
-  }
-#pragma GCC unroll 6
-  for (int i = 0; i < kCount; ++i) {
-    store_vector(sums + i * others_row, total[i][0]);
-    store_vector(sums + i * others_row + kLanes, total[i][1]);
-  }
-}
-/// body.operator()<kCount>(first) for [0, count), kRows at a time.
-template <int kCount = kRows, class Body>
-void for_rows(int64_t count, const Body& body, int64_t first = 0) {
-  for (; count - first >= kCount; first += kCount) body.template operator()<kCount>(first);
-  if constexpr (kCount > 1) for_rows<kCount - 1>(count, body, first);
-}
-
 /// The transformed weight: [points][panels of the result's channels][channels of the source][kPanel].
 int64_t weight_step(int64_t from, int64_t to) { return padded(to) * from + 16; }
 int64_t weight_bytes(int64_t from, int64_t to) { return align_up(kPoints * weight_step(from, to) * 4); }
@@ -351,7 +313,7 @@ class WeightGradient {
         for (int64_t k = 0; k < row; k += kPanel)
           for_rows(std::min(kChannels, from_ - first), [&]<int kCount>(int64_t c) {
             multiply_columns<kCount>(points + p * from_step_ + first + c, from_, gradients + p * to_step_ + k, row,
-                                     count, add, sums + p * sums_step_ + (first + c) * row + k);
+                                     count, add, sums + p * sums_step_ + (first + c) * row + k, row);
           });
       }
     });

@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "tern/kernels/cpu/column_products.h"
 #include "tern/kernels/cpu/gemm_blocks.h"
 #include "tern/kernels/cpu/gemm_double.h"
 #include "tern/kernels/cpu/gemm_tiles.h"
@@ -25,6 +26,7 @@ struct Problem {
     kDouble,   // Eigen
     kTiny,     // fp32, loops on one thread; all following paths call oneDNN
     kSgemm,    // fp32, any alpha and beta, in Tiles
+    kColumns,  // fp32 at level v3, a transposed: ColumnProducts
     kSwapped,  // fp32, c^T = b^T a into the workspace, then transposed: faster for some strides
     kBlocks,   // RowBlocks
     kSplit,    // c is small and the inner dimension long: SplitProduct
@@ -60,9 +62,17 @@ bool is_regular(const ConstView& view) {
 //   large b; then sgemm is 1.03 to 1.1 x as fast, except for a long inner dimension with b transposed (0.85 x);
 // * both stored with the inner dimension first (weight gradient): sgemm. If a's columns are multiples of 4 KiB apart,
 //   they share cache sets while sgemm packs them; then a and b are swapped (1.1 x);
+//   At level v3 sgemm is slow for all columns that are multiples of 1 KiB apart, and loops of our own are 1.1 to 2.2 x
+//   as fast; in them, the copy of a block of rows has columns that are used together next to each other;
 // * a small c with a long inner dimension (weight gradients of narrow layers): split along it (SplitProduct);
 // * other bf16 products: oneDNN without packing;
 // * fp32 with a few thousand multiplications: loops (gemm_tiny.h), because a call of oneDNN alone takes longer.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+constexpr bool kOwnColumnsAreFaster = true;
+#else
+constexpr bool kOwnColumnsAreFaster = false;
+#endif
+
 bool packing_pays(const Problem& p) {
   return p.m >= 2048 || p.n * p.k <= int64_t{1} << 20 || (p.transpose_b && p.k >= 2048);
 }
@@ -78,6 +88,10 @@ Problem::Path choose(const Problem& p, bool regular) {
   if (blocks && (p.input == DType::kBFloat16 || (p.plain() && packing_pays(p)))) return Path::kBlocks;
   if (p.m * p.n <= kSplitSize && p.m * p.n * p.k > kMinSplitWork) return Path::kSplit;
   if (p.input == DType::kBFloat16) return Path::kNative;
+  if (kOwnColumnsAreFaster && p.transpose_a && !p.transpose_b && p.alpha == 1 && (p.beta == 0 || p.beta == 1) &&
+      p.n % kLanes == 0 && p.m >= 32 && p.n >= 32 && p.k >= 64) {
+    return Path::kColumns;
+  }
   if (p.transpose_a && !p.transpose_b && p.k >= 512 && p.m >= 128 && p.n >= 64 && p.lda % 1024 == 0 &&
       p.ldb % 1024 != 0) {
     return Path::kSwapped;
@@ -319,12 +333,29 @@ class SplitProduct {
   std::shared_ptr<const Matmul> products_[2];  // the last part may be smaller
 };
 
+ColumnProducts column_products(const Problem& p) { return ColumnProducts(p.m, p.n, p.k); }
+void gemm_columns(const Problem& p, const char* a, const char* b, char* c, char* memory) {
+  const auto write_panels = [&](int64_t first, int64_t count, int64_t begin, int64_t numbers, float* panels) {
+    for (int64_t r = 0; r < count; ++r) {
+      const float* const from = reinterpret_cast<const float*>(b) + (first + r) * p.ldb + begin;
+      float* to = panels + r * kPanel;
+      int64_t k = 0;
+      for (; k + kPanel <= numbers; k += kPanel, to += count * kPanel) std::memcpy(to, from + k, kPanel * 4);
+      if (k < numbers) std::memcpy(to, from + k, kLanes * 4);  // of the last panel one vector is read
+    }
+  };
+  column_products(p).run(reinterpret_cast<const float*>(a), p.lda, p.beta == 1, reinterpret_cast<float*>(c), p.ldc,
+                         memory, write_panels);
+}
+
 RowBlocks make_blocks(const Problem& p) {
   return RowBlocks(p.input, p.output, p.plain(), p.transpose_b, p.m, p.n, p.k, p.lda, p.ldb, p.ldc);
 }
 
 int64_t workspace_of(const Problem& p) {
   switch (p.path) {
+    case Problem::Path::kColumns:
+      return column_products(p).bytes();
     case Problem::Path::kSwapped:
       return SwappedTiles(p).workspace_bytes();
     case Problem::Path::kBlocks:
@@ -373,6 +404,8 @@ void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* wor
       return gemm_direct(p, a, b, c);
     case Problem::Path::kSgemm:
       return gemm_sgemm(p, a, b, c);
+    case Problem::Path::kColumns:
+      return gemm_columns(p, a, b, c, aligned);
     case Problem::Path::kSwapped:
       return SwappedTiles(p).run(a, b, c, aligned);
     case Problem::Path::kBlocks:

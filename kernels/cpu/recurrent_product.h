@@ -23,20 +23,42 @@ inline constexpr int kPanelBytes = 16, kPanelSums = 12;
 template <class F>
 inline constexpr int kPanelLanes = kPanelBytes / static_cast<int>(sizeof(F));
 
-/// sums[r][kVectors * lanes] = row r of a, times the panel [depth][kVectors * lanes]. All sums are in registers.
+/// sums[r][kVectors * lanes] = row r of a, times the panel [depth][kVectors * lanes]. All sums are in registers, and
+/// besides them what there is less of: the rows' numbers or the panel's vectors. Each vector is loaded on its own,
+/// because g++ 12 copies an array of them through the stack.
 template <int kRows, int kVectors, class F>
 void multiply_panel(int64_t depth, const F* a, int64_t stride, const F* panel, F* sums) {
   typedef F Lanes __attribute__((vector_size(kPanelBytes)));
+  constexpr int kLanes = kPanelLanes<F>;
+  const auto load = [](const F* from) {
+    Lanes lanes;
+    std::memcpy(&lanes, from, sizeof lanes);
+    return lanes;
+  };
   Lanes sum[kRows][kVectors] = {};
-  for (int64_t k = 0; k < depth; ++k, panel += kVectors * kPanelLanes<F>) {
-    Lanes right[kVectors];
-    std::memcpy(&right, panel, sizeof right);
-#pragma GCC unroll 12
-    for (int r = 0; r < kRows; ++r)
+  for (int64_t k = 0; k < depth; ++k, panel += kVectors * kLanes) {
+    if constexpr (kRows < kVectors) {
+      Lanes left[kRows];
+      for (int r = 0; r < kRows; ++r) left[r] = a[r * stride + k] - Lanes{};  // x - 0 has x's bits, unlike x + 0
 #pragma GCC unroll 4
-      for (int v = 0; v < kVectors; ++v) sum[r][v] += a[r * stride + k] * right[v];
+      for (int v = 0; v < kVectors; ++v) {
+        const Lanes right = load(panel + v * kLanes);
+#pragma GCC unroll 12
+        for (int r = 0; r < kRows; ++r) sum[r][v] += left[r] * right;
+      }
+    } else {
+      Lanes right[kVectors];
+      for (int v = 0; v < kVectors; ++v) right[v] = load(panel + v * kLanes);
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+        for (int v = 0; v < kVectors; ++v) sum[r][v] += a[r * stride + k] * right[v];
+    }
   }
-  std::memcpy(sums, &sum, sizeof sum);
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < kVectors; ++v) std::memcpy(sums + (r * kVectors + v) * kLanes, &sum[r][v], sizeof(Lanes));
 }
 
 /// A packed matrix [depth, panels * kVectors * lanes].

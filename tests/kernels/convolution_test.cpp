@@ -122,6 +122,38 @@ TEST_P(Convolution, LargeImages) {
                          pointwise(32, 72, 23, 23), pointwise(7, 130, 41, 51)});
 }
 
+/// Shapes of which a block of pixels, a panel of channels or a part of the depth is left over, and others drawn by
+/// chance; kernels shorter than their stride, and padded further than they reach.
+std::vector<ConvolutionShape> uneven_cases(std::mt19937_64& random) {
+  std::vector<ConvolutionShape> shapes = {
+      convolution_shape(2, 16, 9, 1, {{13, 3, 1, 1}, {11, 3, 1, 1}}),   // runs that share a part of the depth
+      convolution_shape(1, 70, 23, 1, {{6, 4, 2, 1}, {9, 5, 3, 2}}),    // runs longer than a part
+      convolution_shape(3, 18, 41, 1, {{10, 2, 3, 0}, {9, 2, 4, 0}}),   // inputs that no output reads
+      convolution_shape(2, 20, 16, 1, {{4, 3, 1, 4}, {5, 2, 2, 3}}),    // outputs that read no input
+      convolution_shape(2, 264, 24, 1, {{9, 1, 2, 0}, {8, 1, 3, 0}}),   // 1 x 1 with strides
+      convolution_shape(1, 3, 20, 1, {{15, 11, 4, 2}, {17, 9, 2, 4}}),  // long kernels of few channels
+      convolution_shape(2, 17, 390, 1, {{6, 2, 1, 1}, {5, 3, 2, 1}}),   // more channels than a task has strips for
+      convolution_shape(1, 528, 35, 1, {{5, 1, 1, 0}, {7, 1, 1, 0}}),   // products of matrices
+      convolution_shape(3, 130, 131, 1, {{9, 1, 1, 0}, {10, 1, 1, 0}}),
+      convolution_shape(1, 35, 3, 1, {{17, 3, 1, 1}, {18, 3, 1, 1}}),  // fewer channels than a vector
+      convolution_shape(2, 40, 23, 1, {{300, 5, 2, 2}}),               // one dimension
+  };
+  const auto between = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  for (int i = 0; i < 8; ++i) {
+    const auto axis = [&] {
+      const int64_t kernel = between(1, 5);
+      return ConvolutionAxis{between(kernel, 10), kernel, between(1, 3), between(0, kernel)};
+    };
+    shapes.push_back(convolution_shape(between(1, 3), between(14, 40), between(6, 36), 1, {axis(), axis()}));
+  }
+  return shapes;
+}
+TEST_P(Convolution, UnevenShapes) {
+  if (target().is_cpu()) check_forward(random, uneven_cases(random));
+}
+
 /// NaN goes through every activation, and infinity through those that keep it.
 TEST_P(Convolution, NaNIsNotHidden) {
   const ConvolutionShape s = convolution_shape(1, 16, 32, 1, {{5, 3, 1, 1}, {6, 3, 1, 1}});
@@ -159,6 +191,10 @@ void check_gradient_of_the_input(std::mt19937_64& random, const std::vector<Conv
 TEST_P(Convolution, GradientOfTheInput) { check_gradient_of_the_input(random, convolution_cases()); }
 TEST_P(Depthwise, GradientOfTheInput) { check_gradient_of_the_input(random, depthwise_cases()); }
 
+TEST_P(Convolution, GradientOfTheInputOfUnevenShapes) {
+  if (target().is_cpu()) check_gradient_of_the_input(random, uneven_cases(random));
+}
+
 void check_gradient_of_the_weight(std::mt19937_64& random, const std::vector<ConvolutionShape>& shapes) {
   for_each_case(random, shapes, [&](const ConvolutionShape& s, DType dtype, Order order) {
     const Array x = random_array(random, dtype, input_shape(s), -1, 1, order);
@@ -178,6 +214,10 @@ void check_gradient_of_the_weight(std::mt19937_64& random, const std::vector<Con
 }
 TEST_P(Convolution, GradientOfTheWeight) { check_gradient_of_the_weight(random, convolution_cases()); }
 TEST_P(Depthwise, GradientOfTheWeight) { check_gradient_of_the_weight(random, depthwise_cases()); }
+
+TEST_P(Convolution, GradientOfTheWeightOfUnevenShapes) {
+  if (target().is_cpu()) check_gradient_of_the_weight(random, uneven_cases(random));
+}
 
 /// The copies themselves: each element of the columns is one of the image or 0, and back each is counted as often as
 /// an output reads it.

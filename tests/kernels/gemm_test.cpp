@@ -38,6 +38,15 @@ TEST_P(Gemm, LongInnerDimensions) {
   for (const DType dtype : {float32, bfloat16}) check_gemm(dtype, float32, {1, 130, 203, 1100, false, false}, random);
 }
 
+/// a^T b as in a weight's gradient, of whole vectors of columns, with several blocks of rows.
+TEST_P(Gemm, GradientsOfWeights) {
+  for (const int64_t m : {33 + below(60), 385 + below(30)})
+    for (const int64_t n : {32 + 16 * below(6), 40 + 16 * below(6)})
+      check_gemm(float32, float32, {1, m, n, 250 + below(400), true, false, 1, static_cast<double>(below(2)), below(4)},
+                 random);
+  check_gemm(float32, float32, {1, 97, 168, 600 + below(9), true, false, 1, 1, 3}, random);
+}
+
 /// c is divided into tiles, the last of which are smaller.
 TEST_P(Gemm, SeveralTiles) {
   for (const DType dtype : kFloatTypes)
