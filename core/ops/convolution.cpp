@@ -198,8 +198,9 @@ ConvolutionShape shape_of(const Call& call, const ConvolutionOptions& options) {
   const int dims = call.dims;
   const int64_t groups = options.groups, in = call.x.size(1), out = call.weight.size(0);
   call.check_groups(groups, in, out);
-  TERN_CHECK(call.weight.size(1) == in / groups, op, ": weight is ", call.weight.shape(), " and x ", call.x.shape(),
-             ", groups ", groups, ": the weight's dimension 1 must be ", in / groups);
+  TERN_CHECK(call.weight.size(1) == in / groups, op, ": x has ", in, " channels and the weight is for ",
+             call.weight.size(1) * groups, ": weight ", call.weight.shape(), ", x ", call.x.shape(), ", groups ",
+             groups, "; the weight's dimension 1 must be ", in / groups);
   const std::vector<int64_t> stride = options.stride.of(op, "stride", dims);
   const std::vector<int64_t> padding = options.padding.of(op, "padding", dims);
   const std::vector<int64_t> dilation = options.dilation.of(op, "dilation", dims);
@@ -273,7 +274,7 @@ Tensor convolve_transposed(const char* op, int dims, const Tensor& x, const Tens
   if (call.bias.defined()) {
     std::vector<int64_t> channel(static_cast<size_t>(dims + 1), 1);
     channel[0] = out;
-    y = y + detail::bias_for(call.x, call.weight, call.bias).to(y.dtype()).reshape(channel);
+    y = y + call.bias.to(y.dtype()).reshape(channel);
   }
   return call.result(y);
 }

@@ -2,7 +2,9 @@
 
 #include <cmath>
 
+#include "tern/core/autograd/function.h"
 #include "tern/core/ops/images.h"
+#include "tern/core/ops/indexed_write.h"
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/pool.h"
@@ -10,6 +12,23 @@
 
 namespace tern {
 namespace {
+
+/// Writes values [batch, channels, n] into zeros [batch, channels, pixels]. Of several values at one place the last
+/// stays, and all of them get the place's gradient, as in PyTorch: max pooling's windows overlap in it, so that they
+/// are one value.
+struct Unpool final : Function<Unpool> {
+  static constexpr const char* kName = "max_unpool";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved places_;
+
+  Tensor forward(const Tensor& values, const Tensor& places, int64_t pixels, const char* op) {
+    places_ = places;
+    const Tensor y = zeros({values.size(0), values.size(1), pixels}, values.options());
+    detail::write(y, detail::scatter_call(op, kernels::ScatterMode::kAssign, y, 2, places, values));
+    return y;
+  }
+  Grads backward(const Tensor& dy) override { return {gather(dy, 2, places_.get()), {}}; }
+};
 
 Tensor max_unpool_of(const char* op, int dims, const Tensor& x, const Tensor& indices, const SpatialSizes& kernel,
                      const MaxUnpoolOptions& options) {
@@ -38,7 +57,7 @@ Tensor max_unpool_of(const char* op, int dims, const Tensor& x, const Tensor& in
   const Tensor places = (batched ? indices : indices.unsqueeze(0)).flatten(2);
   int64_t pixels = 1;
   for (size_t d = 2; d < size.size(); ++d) pixels *= size[d];
-  const Tensor flat = scatter(zeros({size[0], size[1], pixels}, x.options()), 2, places, images.flatten(2));
+  const Tensor flat = Unpool::apply(images.flatten(2), places, pixels, op);
   const Tensor y = detail::has_channels_last(images) ? flat.reshape(size).channels_last() : flat.reshape(size);
   return batched ? y : y.squeeze(0);
 }

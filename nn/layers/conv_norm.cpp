@@ -7,7 +7,10 @@
 namespace tern::nn {
 
 ConvNorm::ConvNorm(const Conv2d& conv, const BatchNorm2d& norm)
-    : conv_(conv), norm_(norm), packed_(std::make_shared<detail::PackedWeight>()) {}
+    : conv_(conv), norm_(norm), packed_(std::make_shared<detail::PackedWeight>()) {
+  TERN_CHECK(norm.channels() == conv.weight().shape()[0], "nn::ConvNorm: the convolution '", conv.name(), "' gives ",
+             conv.weight().shape()[0], " channels, the norm '", norm.name(), "' takes ", norm.channels());
+}
 
 bool ConvNorm::can_fold() const {
   return !grad_enabled() && !norm_.is_training() && norm_.running_mean().defined() && !conv_.has_hooks() &&

@@ -8,13 +8,13 @@
 namespace tern::nn {
 namespace {
 
-/// [first, second / groups, kernel...].
-Shape weight_shape(const char* layer, int dims, int64_t first, int64_t second, int64_t groups,
-                   const SpatialSizes& kernel) {
-  TERN_CHECK(groups >= 1 && first >= 1 && second >= 1 && first % groups == 0 && second % groups == 0, layer,
-             ": groups (", groups, ") must divide the channels of input and output, which are ", second, " and ", first,
-             " here and must not be 0");
-  std::vector<int64_t> sizes = {first, second / groups};
+/// [out, in / groups, kernel...], or of a transposed convolution [in, out / groups, kernel...].
+Shape weight_shape(const char* layer, int dims, int64_t in, int64_t out, int64_t groups, const SpatialSizes& kernel,
+                   bool transposed) {
+  TERN_CHECK(groups >= 1 && in >= 1 && out >= 1 && in % groups == 0 && out % groups == 0, layer, ": groups (", groups,
+             ") must divide the channels of input and output, which are ", in, " and ", out, " here and must not be 0");
+  std::vector<int64_t> sizes =
+      transposed ? std::vector<int64_t>{in, out / groups} : std::vector<int64_t>{out, in / groups};
   for (const int64_t size : kernel.of(layer, "kernel", dims)) {
     TERN_CHECK(size >= 1, layer, ": a kernel's size must be at least 1, got ", size);
     sizes.push_back(size);
@@ -35,9 +35,10 @@ ConvolutionLayer::ConvolutionLayer(const Scope& s, int dims, int64_t in, int64_t
     : Module(s),
       dims_(dims),
       options_(options),
-      weight_(this, "weight", weight_shape("nn::Conv", dims, out, in, options.groups, kernel),
-              options.weight_init ? options.weight_init
-                                  : default_init(weight_shape("nn::Conv", dims, out, in, options.groups, kernel))) {
+      weight_(this, "weight", weight_shape("nn::Conv", dims, in, out, options.groups, kernel, false),
+              options.weight_init
+                  ? options.weight_init
+                  : default_init(weight_shape("nn::Conv", dims, in, out, options.groups, kernel, false))) {
   if (options.bias)
     bias_.emplace(this, "bias", Shape{out}, options.bias_init ? options.bias_init : default_init(weight_.shape()));
 }
@@ -76,10 +77,10 @@ TransposedConvolutionLayer::TransposedConvolutionLayer(const Scope& s, int dims,
     : Module(s),
       dims_(dims),
       options_(options),
-      weight_(this, "weight", weight_shape("nn::ConvTranspose", dims, in, out, options.groups, kernel),
+      weight_(this, "weight", weight_shape("nn::ConvTranspose", dims, in, out, options.groups, kernel, true),
               options.weight_init
                   ? options.weight_init
-                  : default_init(weight_shape("nn::ConvTranspose", dims, in, out, options.groups, kernel))) {
+                  : default_init(weight_shape("nn::ConvTranspose", dims, in, out, options.groups, kernel, true))) {
   if (options.bias)
     bias_.emplace(this, "bias", Shape{out}, options.bias_init ? options.bias_init : default_init(weight_.shape()));
 }

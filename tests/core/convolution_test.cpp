@@ -90,27 +90,33 @@ TEST(Convolution, ChannelsLastIsSeenWhateverTheSizes) {
       {"channels_last: expected [batch, channels, spatial...], got [3, 4]"});
 }
 
-/// The kernel's gradient comes in the dtype of the weight that autocast cast.
+/// Gradients come in the dtype of the weight and the bias that autocast cast.
 TEST(Convolution, Autocast) {
   Generator generator = fresh_generator();
   const Tensor x = randn({2, 16, 5, 5}, generator);
   Tensor weight = randn({16, 16, 3, 3}, generator).set_requires_grad(true);
   Tensor bias = randn({16}, generator).set_requires_grad(true);
-  const auto run = [&](DType dtype) {
-    const Tensor y = autocast(cpu, dtype, [&] { return conv2d(x, weight, bias); });
+  const auto run = [&](DType dtype, bool transposed) {
+    const Tensor y = autocast(cpu, dtype, [&] {
+      return transposed ? conv_transpose2d(x, weight, bias, {.stride = 2}) : conv2d(x, weight, bias);
+    });
     EXPECT_EQ(y.dtype(), dtype);
-    sum(y.to(float32)).backward();
+    sum(square(y.to(float32))).backward();
     Tensors result = {y.detach().to(float32), weight.grad(), bias.grad()};
     weight.set_grad({});
     bias.set_grad({});
     return result;
   };
-  const Tensors wide = run(float32), low = run(bfloat16);
-  for (size_t i = 0; i < wide.size(); ++i) {
-    EXPECT_EQ(low[i].dtype(), float32);
-    const Tensor error = sqrt(sum(square(low[i] - wide[i])) / sum(square(wide[i])));
-    EXPECT_LT(error.item<double>(), 0.01) << i;
-  }
+  for (const bool transposed : {false, true})
+    for (const DType dtype : {bfloat16, float16}) {
+      const Tensors wide = run(float32, transposed), low = run(dtype, transposed);
+      for (size_t i = 0; i < wide.size(); ++i) {
+        ASSERT_TRUE(low[i].defined()) << i << ", transposed " << transposed;
+        EXPECT_EQ(low[i].dtype(), float32);
+        const Tensor error = sqrt(sum(square(low[i] - wide[i])) / sum(square(wide[i])));
+        EXPECT_LT(error.item<double>(), 0.02) << i << ", transposed " << transposed;
+      }
+    }
 }
 
 TEST(Convolution, EmptyBatch) {
@@ -127,7 +133,11 @@ TEST(Convolution, WhatIsRefused) {
   expect_error([&] { conv2d(ones({4, 5}), weight); }, {"conv2d: x must be [batch, channels, 2 spatial dimensions]"});
   expect_error([&] { conv1d(x, weight); }, {"conv1d: x must be"});
   expect_error([&] { conv2d(x, ones({6, 4, 3})); }, {"conv2d: weight must have 4 dimensions, got [6, 4, 3]"});
-  expect_error([&] { conv2d(x, ones({6, 3, 3, 3})); }, {"the weight's dimension 1 must be 4"});
+  expect_error(
+      [&] {
+        conv2d(x, ones({6, 3, 3, 3}));
+      },
+      {"x has 4 channels and the weight is for 3", "the weight's dimension 1 must be 4"});
   expect_error([&] { conv2d(x, weight, {}, {.groups = 3}); },
                {"groups (3) must divide the channels of input (4) and output (6)"});
   expect_error([&] { conv2d(x, weight, {}, {.groups = 0}); }, {"groups must be at least 1, got 0"});

@@ -157,6 +157,13 @@ TEST(ConvNorm, OtherImagesThanBefore) {
     }
 }
 
+TEST(ConvNorm, ANormOfOtherChannels) {
+  const nn::Scope s({.generator = fresh_generator()});
+  const nn::Conv2d conv(s, 3, 6, 3);
+  const nn::BatchNorm2d norm(s, 8);
+  expect_error([&] { nn::ConvNorm(conv, norm); }, {"nn::ConvNorm", "gives 6 channels", "takes 8"});
+}
+
 TEST(ConvNorm, ResidualThatDoesNotFit) {
   Generator generator = fresh_generator();
   const Pair pair(nn::Scope({.generator = generator}), 3, 4, 3);

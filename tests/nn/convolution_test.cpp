@@ -58,7 +58,7 @@ TEST(Conv, WhatIsRefused) {
   expect_error([] { nn::Conv2d(scope(), 0, 6, 3); }, {"must not be 0"});
   expect_error([] { nn::Conv2d(scope(), 4, 6, 0); }, {"a kernel's size must be at least 1, got 0"});
   expect_error([] { nn::Conv2d(scope(), 4, 6, {3, 3, 3}); }, {"kernel has 3 numbers"});
-  expect_error([] { nn::ConvTranspose2d(scope(), 4, 6, 3, {.groups = 3}); }, {"groups (3) must divide"});
+  expect_error([] { nn::ConvTranspose2d(scope(), 4, 6, 3, {.groups = 3}); }, {"groups (3) must divide", "are 4 and 6"});
 }
 
 /// A small network in a Sequential: it learns, and its state is loaded by name.
