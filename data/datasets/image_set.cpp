@@ -70,6 +70,13 @@ ImageSet read_image_folder(const std::string& path, const LoadOptions& options) 
   return set;
 }
 
+/// The file as seen from the set's folder, so that the folder may be given in any way. A file outside of it (images may
+/// be listed by hand) is named as it is.
+std::string place_in(const fs::path& root, const std::string& file) {
+  const fs::path place = fs::path(file).lexically_relative(root);
+  return place.empty() || *place.begin() == ".." ? file : place.string();
+}
+
 ImageSet read_digits(const LoadOptions&) {
   constexpr int64_t kSide = 8, kPixels = kSide * kSide;
   const TensorDataset digits = data::digits();
@@ -145,7 +152,8 @@ std::string ImageSet::content_hash() const {
   add(labels.data(), labels.size() * sizeof(labels[0]));
   if (in_memory()) add(pixels.raw_data(), static_cast<size_t>(pixels.nbytes()));
   for (const std::string& file : files) {
-    add(file.data(), file.size());
+    const std::string place = place_in(name, file);
+    add(place.data(), place.size());
     std::error_code ignored;
     hash.update(static_cast<uint64_t>(fs::file_size(file, ignored)));
   }

@@ -22,7 +22,7 @@ struct ImageSet : LabelledSet {
   Image image(int64_t row, const DecodeOptions& options = {}) const;
   /// What an error calls an image: its file, or "digits: image 12".
   std::string name_of(int64_t row) const;
-  /// SHA-256 of labels and pixels, or of labels, file names and file sizes.
+  /// SHA-256 of labels and pixels, or of labels, paths of the files within the set's folder, and file sizes.
   std::string content_hash() const;
 };
 

@@ -94,6 +94,28 @@ TEST_F(ImageFolderTest, Errors) {
   EXPECT_TRUE(contains(load_error("cifar"), {"unknown image data \"cifar\"", "cifar10, digits"}));
 }
 
+TEST_F(ImageFolderTest, HashIsOfTheContentAndNotOfThePath) {
+  for (const char* name : {"train/a/1.png", "train/b/2.png"}) add(name, 1);
+  const std::string base = load_images(source()).content_hash();
+  EXPECT_EQ(load_images(source() + "/").content_hash(), base);
+  EXPECT_EQ(load_images(fs::relative(source()).string()).content_hash(), base);
+  EXPECT_EQ(load_images((root() / "." / "train" / "..").string()).content_hash(), base);
+  add("train/a/1.png", 1, 40, 50);  // another size
+  EXPECT_NE(load_images(source()).content_hash(), base);
+  add("train/a/1.png", 1);
+  fs::rename(root() / "train" / "a" / "1.png", root() / "train" / "a" / "3.png");
+  EXPECT_NE(load_images(source()).content_hash(), base);
+}
+
+TEST_F(ImageFolderTest, HashOfFilesOutsideOfTheFolder) {
+  for (const char* name : {"a/1.png", "b/1.png"}) add(name, 1);
+  ImageSet set = load_images((root() / "a" / "..").string());
+  set.name = (root() / "c").string();
+  const std::string outside = set.content_hash();
+  set.files[1] = set.files[0];
+  EXPECT_NE(set.content_hash(), outside);
+}
+
 std::shared_ptr<const ImageSet> shared(ImageSet set) { return std::make_shared<const ImageSet>(std::move(set)); }
 
 BatchPlan plan_of(int32_t rows, const BatchPlanOptions& options, int64_t epochs = 1) {
