@@ -8,6 +8,7 @@
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/core/memory/stream.h"
+#include "tern/models/trainer/snapshot.h"
 #include "tern/nn/layers/batch_norm.h"
 
 namespace tern::models {
@@ -27,6 +28,29 @@ PassCost run_pass(TrainingTask& task, const TrainOptions& options) {
 
 /// The newer pass, with the shorter of the two times.
 PassCost better(const PassCost& old, const PassCost& now) { return {now.bytes, std::min(old.seconds, now.seconds)}; }
+
+/// Changes what a training pass changes in the module: gradients, random state, and buffers such as running statistics.
+RecomputeCost measure(TrainingTask& task, const TrainOptions& options, const std::function<void(bool)>& set_recompute) {
+  nn::train_except_frozen_norms(task.module());
+  task.begin_epoch(0);
+  TERN_CHECK(task.next_batch(), "recompute: there is no batch to measure on");
+  RecomputeCost cost;
+  // Alternates the two and takes the best of each: in the first passes gradients and memory are new, and other programs
+  // may slow down any pass.
+  for (int round = 0; round < 3; ++round) {
+    set_recompute(true);
+    cost.recomputed = better(cost.recomputed, run_pass(task, options));
+    if (round > 0 && !cost.plain) continue;
+    try {
+      set_recompute(false);
+      cost.plain = better(cost.plain.value_or(PassCost()), run_pass(task, options));
+    } catch (const OutOfMemoryError&) {
+      cost.plain.reset();
+    }
+  }
+  set_recompute(true);
+  return cost;
+}
 
 }  // namespace
 
@@ -48,29 +72,12 @@ std::string RecomputeCost::text() const {
 
 RecomputeCost measure_recompute(TrainingTask& task, const TrainOptions& options,
                                 const std::function<void(bool)>& set_recompute) {
-  nn::Module& module = task.module();
-  Generator& generator = module.generator();
-  const uint64_t offset = generator.offset();
-  nn::train_except_frozen_norms(module);
-  task.begin_epoch(0);
-  TERN_CHECK(task.next_batch(), "recompute: there is no batch to measure on");
   RecomputeCost cost;
-  // Alternates the two and takes the best of each: in the first passes gradients and memory are new, and other programs
-  // may slow down any pass.
-  for (int round = 0; round < 3; ++round) {
-    set_recompute(true);
-    cost.recomputed = better(cost.recomputed, run_pass(task, options));
-    if (round > 0 && !cost.plain) continue;
-    try {
-      set_recompute(false);
-      cost.plain = better(cost.plain.value_or(PassCost()), run_pass(task, options));
-    } catch (const OutOfMemoryError&) {
-      cost.plain.reset();
-    }
+  {
+    ModuleState before(task.module());
+    cost = measure(task, options, set_recompute);
+    before.restore();
   }
-  set_recompute(true);
-  module.zero_grad();
-  generator.set_offset(offset);
   allocator(options.device).empty_cache();
   return cost;
 }

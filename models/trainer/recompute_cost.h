@@ -23,8 +23,8 @@ struct RecomputeCost {
   std::string text() const;
 };
 
-/// Runs the first batch both ways; set_recompute(true / false) switches the model, which ends at true. Weights and
-/// random state are restored, gradients are dropped, and the memory used is freed.
+/// Runs the first batch both ways; set_recompute(true / false) switches the model, which ends at true. Weights,
+/// buffers and random state are restored, gradients are dropped, and the memory used is freed.
 RecomputeCost measure_recompute(TrainingTask& task, const TrainOptions& options,
                                 const std::function<void(bool)>& set_recompute);
 

@@ -122,5 +122,15 @@ TEST_F(CnnTest, AResidualNetworkOnDigits) {
   EXPECT_TRUE(weights("cut") == weights("whole"));
 }
 
+/// Passes that are only measured leave the running statistics as they were.
+TEST_F(CnnTest, RecomputationIsTheSameRun) {
+  const Words train = "train cnn --data digits --split all --batch-size 8 --max-steps 2 --threads 1 --seed " +
+                      std::to_string(fresh_seed());
+  succeeds(train + "--out plain");
+  const Result recomputed = succeeds(train + "--recompute block --out recomputed");
+  EXPECT_TRUE(has(recomputed.err, "recompute block: activations "));
+  EXPECT_TRUE(weights("recomputed") == weights("plain"));
+}
+
 }  // namespace
 }  // namespace tern::program
