@@ -69,6 +69,13 @@ std::optional<data::LabelKind> kind_of_task(const std::string& task) {
   return std::nullopt;
 }
 
+bool is_named_set(const std::string& source) {
+  const auto has = [&](const auto& sets) {
+    return std::any_of(sets.begin(), sets.end(), [&](const auto& set) { return set.name == source; });
+  };
+  return has(data::named_text_sets()) || has(data::named_image_sets());
+}
+
 LabelledTexts load_texts(const std::string& source, std::optional<data::LabelKind> kind,
                          const std::vector<std::string>& known_labels, const Log& log) {
   LabelledTexts all{.kind = kind ? *kind : data::label_kind_of(source)};

@@ -33,6 +33,9 @@ struct LabelledTexts {
 /// What --task says of the data; nothing for "auto".
 std::optional<data::LabelKind> kind_of_task(const std::string& task);
 
+/// Whether --data means a set of the library by it, and not a file or folder.
+bool is_named_set(const std::string& source);
+
 // `source`: what --data names; if it is empty, the first named set that needs no download, reported through `log`.
 /// `kind`: nothing: as the file is labelled (data::label_kind_of).
 LabelledTexts load_texts(const std::string& source, std::optional<data::LabelKind> kind,

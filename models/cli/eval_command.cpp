@@ -53,9 +53,11 @@ EvalOptions with_record(const EvalOptions& given) {
   const TrainArguments trained = arguments_of_run(given.dir);
   EvalOptions options = given;
   if (given.data.empty()) {
+    const std::string record = (std::filesystem::path(given.dir) / "run.json").string();
     if (trained.data.empty())
-      throw UsageError("eval: --data is needed: " + (std::filesystem::path(given.dir) / "run.json").string() +
-                       " does not record the training data");
+      throw UsageError("eval: --data is needed: " + record + " does not record the training data");
+    TERN_CHECK(is_named_set(trained.data) || tern::detail::name_exists(trained.data), record, ": the run's data '",
+               trained.data, "' is not found, neither here nor where the run was started; give --data");
     options.data = trained.data;
     if (given.split.empty() && given.fold.empty()) {
       options.split = trained.split;

@@ -99,18 +99,11 @@ void check_same_batches(const Json& before, const Json& now) {
 }  // namespace
 
 TrainArguments recorded_arguments(const std::string& run_folder, int64_t processes) {
-  const Json record = RunFolder::read_record(run_folder);
-  TrainArguments a;
-  from_record(a, record["options"], (fs::path(run_folder) / "run.json").string());
+  const Json options = RunFolder::read_record(run_folder)["options"];
+  TrainArguments a = arguments_of_run(run_folder);
   a.out.clear();
   a.config.clear();  // its options are in the record
-  a.accumulate = accumulate_for(a.accumulate * record["options"].value("processes", int64_t{1}), processes);
-  // Relative paths were given as seen from where the run was started.
-  const fs::path then = record.value("folder", "");
-  std::error_code error;
-  for (std::string* path : {&a.data, &a.init})
-    if (!path->empty() && fs::path(*path).is_relative() && fs::exists(then / *path, error))
-      *path = (then / *path).string();
+  a.accumulate = accumulate_for(a.accumulate * options.value("processes", int64_t{1}), processes);
   return a;
 }
 

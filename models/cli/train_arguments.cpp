@@ -7,11 +7,13 @@
 #include "tern/core/io/file_kind.h"
 #include "tern/data/datasets/image_set.h"
 #include "tern/data/datasets/text_set.h"
+#include "tern/models/cli/data_sets.h"
 #include "tern/models/cli/option_record.h"
 #include "tern/models/cli/run_folder.h"
 #include "tern/models/families.h"
 
 namespace tern::cli {
+namespace fs = std::filesystem;
 namespace {
 
 void check(bool condition, const std::string& message) {
@@ -30,10 +32,17 @@ void check_model(const std::string& model) {
 
 TrainArguments arguments_of_run(const std::string& folder) {
   TrainArguments trained;
-  const std::string path = (std::filesystem::path(folder) / "run.json").string();
-  if (!tern::detail::name_exists(path)) return trained;
+  const fs::path path = fs::path(folder) / "run.json";
+  if (!tern::detail::name_exists(path.string())) return trained;
   const Json record = RunFolder::read_record(folder);
-  if (record.contains("options")) from_record(trained, record["options"], path);
+  from_record(trained, record["options"], path.string());
+  // Relative paths were given as seen from where the run was started.
+  const fs::path then = record.value("folder", "");
+  std::error_code error;
+  for (std::string* given : {&trained.data, &trained.init})
+    if (!given->empty() && !(given == &trained.data && is_named_set(*given)) && fs::path(*given).is_relative() &&
+        fs::exists(then / *given, error))
+      *given = (then / *given).string();
   return trained;
 }
 

@@ -301,8 +301,8 @@ struct TrainArguments : ModelOptions {
 /// What the named model reads. Throws Error when there is no such model.
 For kind_of(const TrainArguments& arguments);
 
-/// What the run in `folder` was started with, with the defaults of its data and model; the options' own defaults where
-/// the folder has no run.json. Throws Error when that cannot be read.
+/// What the run in `folder` was started with, with the defaults of its data and model, and paths as seen from here; the
+/// options' own defaults where the folder has no run.json. Throws Error when that cannot be read.
 TrainArguments arguments_of_run(const std::string& folder);
 /// The views of the test after that training (models/image/test_time.h).
 std::string views_of_run(const TrainArguments& trained);

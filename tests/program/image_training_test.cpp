@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "tern/data/images/image.h"
 #include "tern/tests/program/program.h"
 #include "tern/tests/support/seed.h"
 
@@ -59,6 +60,33 @@ TEST_F(ImageTrainingTest, ProgressiveResizingGoesOn) {
   EXPECT_EQ(losses.size(), 4u);
   expect_error(tern("eval whole --tta crop"), 2, {"--tta", "five-crop"});
   expect_error(tern("predict curve --tta flip"), 2, {"--tta is for models that take images"});
+}
+
+/// A run on a folder that was named as seen from where the run was started.
+TEST_F(ImageTrainingTest, AFolderIsFoundFromElsewhere) {
+  for (int i = 0; i < 24; ++i) {
+    data::Image image(4, 4, 3);
+    std::fill(image.pixels.begin(), image.pixels.end(), static_cast<uint8_t>(i % 2 * 200 + i));
+    fs::create_directories(file("photos/" + std::to_string(i % 2)));
+    data::write_png(file("photos/" + std::to_string(i % 2) + "/" + std::to_string(i) + ".png"), image);
+  }
+  const Words run =
+      "train cnn --data photos --image-size 32 --batch-size 5 --max-steps 3 --checkpoint-every 2 "
+      "--workers 0 --threads 1 --quiet --out run --seed " +
+      std::to_string(fresh_seed());
+  succeeds(run);
+  copy("run", "again");
+  succeeds("resume again/checkpoints/step-00000002 --quiet --threads 1");
+  EXPECT_TRUE(weights("again") == weights("run"));
+
+  fs::create_directories(file("elsewhere"));
+  const auto elsewhere = [&](const Words& words) { return Process(words, file("elsewhere")).finish(); };
+  const Words eval = "eval ../run --json --threads 1 --quiet";
+  EXPECT_EQ(elsewhere(eval).out, succeeds("eval run --json --threads 1 --quiet").out);
+  EXPECT_EQ(elsewhere("resume ../again/checkpoints/step-00000002 --quiet --threads 1").status, 0);
+  EXPECT_TRUE(weights("again") == weights("run"));
+  fs::rename(file("photos"), file("pictures"));
+  expect_error(elsewhere(eval), 1, {"../run/run.json", "the run's data 'photos'", "--data"});
 }
 
 }  // namespace
