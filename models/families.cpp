@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
-#include "tern/core/io/file_kind.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/state_file.h"
 #include "tern/models/cnn/cnn.h"
@@ -31,22 +31,27 @@ const ModelFamily& first_family(const Property& property) {
   return found == table().end() ? table().front() : *found;
 }
 
-/// None if the file cannot be read: loading says why.
-StateView readable_tensors(const std::string& path) {
+/// Nothing if the file cannot be read: loading says why.
+std::optional<StateView> readable_tensors(const std::string& path) {
   try {
     return load_state_file(path).tensors;
   } catch (const Error&) {
-    return {};
+    return std::nullopt;
   }
 }
 
-/// The family with these names, or the first that reads weights alone, whose error says what it expects.
-const ModelFamily& family_of_weights(const StateView& weights) {
-  const ModelFamily& first = first_family([](const ModelFamily& family) { return family.recognizes != nullptr; });
-  const auto found = std::find_if(table().begin(), table().end(), [&](const ModelFamily& family) {
-    return family.recognizes && family.recognizes(weights);
-  });
-  return found == table().end() ? first : *found;
+/// The family with these names. Throws Error if there is none.
+const ModelFamily& family_of_weights(const StateView& weights, const std::string& path) {
+  std::vector<std::string> tried;
+  for (const ModelFamily& family : table()) {
+    if (!family.recognizes) continue;
+    if (family.recognizes(weights)) return family;
+    tried.push_back(family.name);
+  }
+  TERN_CHECK(!weights.empty(), path, ": there are no tensors");
+  fail(path, ": the names of the tensors ('", tern::detail::printable(weights.front().name), "' and ",
+       weights.size() - 1, " more) are those of no model that Tern reads without its config.json (", in_words(tried),
+       ")");
 }
 
 }  // namespace
@@ -74,13 +79,15 @@ const ModelFamily& family_named(const std::string& name) {
 }
 
 const ModelFamily& family_of(const std::string& path) {
-  std::error_code error;
-  if (tern::detail::name_exists(path) && !fs::is_directory(path, error))
-    return family_of_weights(readable_tensors(path));
+  if (is_weights_file(path)) {
+    const std::optional<StateView> weights = readable_tensors(path);
+    return weights ? family_of_weights(*weights, path)
+                   : first_family([](const ModelFamily& family) { return family.recognizes != nullptr; });
+  }
   const nlohmann::json json =
       parse_json_object(read_model_text(path, "config.json"), (fs::path(path) / "config.json").string());
   const auto type = json.find("model_type");
-  if (type == json.end() && json.contains(kTimmField)) return family_of_weights(load_state_folder(path).tensors);
+  if (type == json.end() && json.contains(kTimmField)) return family_of_weights(load_state_folder(path).tensors, path);
   return first_family([&](const ModelFamily& family) {
     return type != json.end() && std::any_of(family.model_types.begin(), family.model_types.end(),
                                              [&](const std::string& name) { return *type == name; });

@@ -4,6 +4,7 @@
 #include <filesystem>
 #include <optional>
 
+#include "tern/core/io/file_kind.h"
 #include "tern/core/io/input_file.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/pickle.h"
@@ -205,6 +206,15 @@ void check_labels(const std::vector<std::string>& labels, const std::string& sou
   TERN_CHECK(!labels.empty(), source, ": there are no labels");
   const std::set<std::string> distinct(labels.begin(), labels.end());
   TERN_CHECK(distinct.size() == labels.size(), source, ": two labels have the same name");
+}
+
+bool is_weights_file(const std::string& path) {
+  std::error_code error;
+  if (fs::is_directory(path, error)) return false;
+  TERN_CHECK(tern::detail::name_exists(path), path,
+             ": no such folder or file; expected a model folder with config.json and model.safetensors or ",
+             "pytorch_model.bin, or a file of weights");
+  return true;
 }
 
 std::string read_model_text(const std::string& dir, const std::string& name) {

@@ -117,6 +117,9 @@ class ConfigRules {
 /// Throws Error unless there are labels, all distinct.
 void check_labels(const std::vector<std::string>& labels, const std::string& source);
 
+/// Whether the path is that of a file of weights; otherwise it is that of a model folder. Throws Error if there is
+/// neither.
+bool is_weights_file(const std::string& path);
 /// The content of text file `name` in a model folder. Throws Error if it is missing, unreadable, empty or not a regular
 /// file.
 std::string read_model_text(const std::string& dir, const std::string& name);

@@ -37,12 +37,12 @@ class Problems {
   void missing(const std::string& name) { append(missing_, name); }
   void unexpected(const std::string& name) { append(unexpected_, name); }
   void wrong(const std::string& text) { append(wrong_, text); }
-  void check(const std::string& source) const {
+  void check(const std::string& source, const std::string& model) const {
     std::string text;
     if (!missing_.empty()) text += "; missing: " + missing_;
     if (!unexpected_.empty()) text += "; unexpected: " + unexpected_;
     if (!wrong_.empty()) text += "; not fitting: " + wrong_;
-    TERN_CHECK(text.empty(), source, ": the tensors do not fit the model", text);
+    TERN_CHECK(text.empty(), source, ": the tensors do not fit ", model, text);
   }
 
  private:
@@ -137,7 +137,7 @@ StateView from_checkpoint_names(const KeyMap& map, const StateView& state, const
     if (pieces.size() == names.size()) result.push_back({wanted.name, pieces.size() == 1 ? pieces[0] : cat(pieces, 0)});
   }
   for (const auto& [name, tensor] : left) problems.unexpected(name);
-  problems.check(source);
+  problems.check(source, options.model);
   return result;
 }
 

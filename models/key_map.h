@@ -39,6 +39,7 @@ struct FromCheckpointOptions {
   std::vector<std::string> optional_prefixes;
   /// Prefixes of public names that are ignored: heads of other tasks.
   std::vector<std::string> ignored_prefixes;
+  std::string model = "the model";  // for the error
 };
 
 /// The tensors of a public file under Tern's names. `own` gives the required names and shapes. One Error lists all

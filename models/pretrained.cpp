@@ -22,7 +22,8 @@ void require_one_label(const std::string& what, const BuildOptions& options) {
 }
 
 void load_weights(Model& model, const std::string& path, const PublicWeights& weights, const BuildOptions& options) {
-  FromCheckpointOptions rules{.optional_prefixes = {}, .ignored_prefixes = weights.ignored_prefixes};
+  FromCheckpointOptions rules{
+      .optional_prefixes = {}, .ignored_prefixes = weights.ignored_prefixes, .model = weights.model};
   if (options.allow_new_head) rules.optional_prefixes = weights.head_prefixes;
   const StateView all = model.state_dict();
   const StateView found = from_checkpoint_names(weights.names ? *weights.names : own_names(model), all, weights.tensors,

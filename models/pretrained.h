@@ -45,6 +45,7 @@ struct PublicWeights {
   const KeyMap* names = nullptr;                   // null: the model's own names are the public ones
   std::vector<std::string> ignored_prefixes = {};  // public names: heads of other tasks
   std::vector<std::string> head_prefixes = {};     // Tern's names: what BuildOptions::allow_new_head leaves out
+  std::string model = "the model";                 // what an error says that they do not fit
 };
 
 /// A checkpoint as its family reads it.

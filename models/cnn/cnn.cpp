@@ -6,7 +6,6 @@
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/io/file_kind.h"
 #include "tern/core/io/json.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler/profiler.h"
@@ -44,8 +43,7 @@ std::unique_ptr<Cnn> Cnn::make(const nn::Scope& s, const CnnConfig& config) {
 Cnn::Cnn(const nn::Scope& s, const CnnConfig& config) : ImageClassifier(s), config_(config) {}
 
 PublicCheckpoint<CnnConfig> Cnn::read_checkpoint(const std::string& path, const BuildOptions& options) {
-  std::error_code error;
-  const bool is_file = tern::detail::name_exists(path) && !fs::is_directory(path, error);
+  const bool is_file = is_weights_file(path);
   StateFile file = is_file ? load_state_file(path) : load_state_folder(path);
   for (const UnreadableTensor& tensor : file.unreadable)
     fail(path, ": the tensor '", tensor.name, "' cannot be read: ", tensor.reason);
@@ -60,7 +58,10 @@ PublicCheckpoint<CnnConfig> Cnn::read_checkpoint(const std::string& path, const 
   StateView tensors = file.tensors;
   add_missing_counts(tensors);
   return {config,
-          {.file = std::move(file), .tensors = std::move(tensors), .head_prefixes = {"fc.", "classifier.", "head."}}};
+          {.file = std::move(file),
+           .tensors = std::move(tensors),
+           .head_prefixes = {"fc.", "classifier.", "head."},
+           .model = config.architecture}};
 }
 
 void Cnn::save_pretrained(const std::string& dir) const { save_public(*this, own_names(*this), dir); }

@@ -1,6 +1,7 @@
 #include "tern/models/cnn/config.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <optional>
 
 #include "tern/models/hf_config.h"
@@ -75,29 +76,56 @@ const Architecture& architecture_of(const CnnConfig& config) {
 
 Tensor entry(const StateView& weights, const std::string& name) { return find(weights, name); }
 
-/// The sizes of a residual network's weights; empty where a stage is missing.
-std::optional<ResNetSizes> resnet_sizes(const StateView& weights) {
+bool is_residual(const StateView& weights) {
+  return std::any_of(weights.begin(), weights.end(),
+                     [](const NamedTensor& t) { return t.name.starts_with("layer1.0.conv"); });
+}
+
+/// The sizes of a residual network's weights. Stages and blocks count by any of their tensors, so that a missing one
+/// does not hide the others.
+ResNetSizes resnet_sizes(const StateView& weights) {
   ResNetSizes found;
-  for (size_t stage = 0; stage < 4; ++stage) {
-    int64_t& blocks = found.blocks[stage] = 0;
-    const std::string prefix = "layer" + std::to_string(stage + 1) + ".";
-    while (entry(weights, prefix + std::to_string(blocks) + ".conv1.weight").defined()) ++blocks;
-    if (blocks == 0) return {};
+  found.blocks = {};
+  for (const NamedTensor& t : weights) {
+    size_t stage = 0;
+    int64_t block = 0;
+    char dot = 0;
+    if (std::sscanf(t.name.c_str(), "layer%1zu.%4ld%c", &stage, &block, &dot) != 3 || dot != '.') continue;
+    if (stage < 1 || stage > 4 || block < 0) continue;
+    int64_t& blocks = found.blocks[stage - 1];
+    blocks = std::max(blocks, block + 1);
+    found.bottleneck = found.bottleneck || t.name.ends_with(".conv3.weight");
+    found.squeezes = found.squeezes || t.name.ends_with(".se.fc1.weight");
   }
-  found.bottleneck = entry(weights, "layer1.0.conv3.weight").defined();
-  found.squeezes = entry(weights, "layer1.0.se.fc1.weight").defined();
   const Tensor second = entry(weights, "layer1.0.conv2.weight");
-  if (!second.defined() || second.dim() != 4 || second.size(1) == 0) return {};
-  if (found.bottleneck) {
+  if (found.bottleneck && second.defined() && second.dim() == 4 && second.size(1) > 0) {
     found.groups = second.size(0) / second.size(1);
     found.group_width = second.size(0) / std::max<int64_t>(found.groups, 1);
   }
   return found;
 }
 
-bool same(const ResNetSizes& a, const ResNetSizes& b) {
-  return a.blocks == b.blocks && a.bottleneck == b.bottleneck && a.groups == b.groups &&
-         a.group_width == b.group_width && a.squeezes == b.squeezes;
+/// How far apart two networks' weights are: 0 if names and shapes are the same.
+int64_t distance(const ResNetSizes& a, const ResNetSizes& b) {
+  // Roughly the layers of a block that differ.
+  const int64_t in_block =
+      a.bottleneck != b.bottleneck
+          ? 6
+          : (a.groups != b.groups || a.group_width != b.group_width ? 4 : 0) + (a.squeezes != b.squeezes ? 2 : 0);
+  int64_t sum = 0;
+  for (size_t stage = 0; stage < 4; ++stage) {
+    const auto [fewer, more] = std::minmax(a.blocks[stage], b.blocks[stage]);
+    sum += in_block * fewer + 6 * (more - fewer);
+  }
+  return sum;
+}
+
+/// Those of which others publish weights.
+std::vector<std::string> public_architectures() {
+  std::vector<std::string> names;
+  for (const Architecture& a : kArchitectures)
+    if (a.kind != CnnKind::kSpeedrun) names.push_back(a.preset.name);
+  return names;
 }
 
 /// The last layer's weight.
@@ -117,7 +145,8 @@ const char* head_of(CnnKind kind) {
   return "classifier.1.weight";
 }
 
-/// The architecture of weights under torchvision's names; null if it is none of the table.
+/// The architecture of weights under torchvision's names, or of residual networks the nearest: loading then lists all
+/// differences. Null if the names are of no kind of network in the table.
 const Architecture* recognized(const StateView& weights) {
   std::optional<CnnKind> kind;
   const auto has = [&](const char* name) { return entry(weights, name).defined(); };
@@ -129,13 +158,14 @@ const Architecture* recognized(const StateView& weights) {
     kind = has("features.16.0.weight") ? CnnKind::kMobileNetV3Large : CnnKind::kMobileNetV3Small;
   else if (has("whiten.weight"))
     kind = CnnKind::kSpeedrun;
-  else if (has("layer1.0.conv1.weight"))
+  else if (is_residual(weights))
     kind = CnnKind::kResNet;
   if (!kind) return nullptr;
-  const std::optional<ResNetSizes> sizes = *kind == CnnKind::kResNet ? resnet_sizes(weights) : ResNetSizes();
+  const ResNetSizes sizes = *kind == CnnKind::kResNet ? resnet_sizes(weights) : ResNetSizes();
+  const Architecture* nearest = nullptr;
   for (const Architecture& a : kArchitectures)
-    if (sizes && a.kind == *kind && (*kind != CnnKind::kResNet || same(a.resnet, *sizes))) return &a;
-  return nullptr;
+    if (a.kind == *kind && (!nearest || distance(a.resnet, sizes) < distance(nearest->resnet, sizes))) nearest = &a;
+  return nearest;
 }
 
 }  // namespace
@@ -163,6 +193,9 @@ CnnConfig CnnConfig::from_json(const std::string& text, const std::string& sourc
   fields.read_type({kModelType});
   std::string architecture = CnnConfig().architecture;
   fields.read("architecture", architecture);
+  const std::vector<std::string> known = offered(presets());
+  TERN_CHECK(std::find(known.begin(), known.end(), architecture) != known.end(), source, ": \"architecture\" must be ",
+             in_words(known), ", got '", tern::detail::printable(architecture), "'");
   CnnConfig config = preset(architecture);
   fields.read(kCnnFields, config);
   config.labels = fields.read_labels();
@@ -173,22 +206,21 @@ CnnConfig CnnConfig::from_json(const std::string& text, const std::string& sourc
 }
 
 bool CnnConfig::recognizes(const StateView& weights) {
-  return std::any_of(weights.begin(), weights.end(), [](const NamedTensor& t) {
-    return t.name == "layer1.0.conv1.weight" || t.name == "features.0.0.weight" || t.name == "whiten.weight";
-  });
+  return is_residual(weights) || entry(weights, "features.0.0.weight").defined() ||
+         entry(weights, "whiten.weight").defined();
 }
 
 CnnConfig CnnConfig::from_weights(const StateView& weights, const std::string& source) {
   const Architecture* const found = recognized(weights);
-  TERN_CHECK(found, source, ": the names and shapes of the tensors are not those of ", in_words(offered(presets())),
-             " as torchvision names them");
+  TERN_CHECK(found, source, ": the names of the tensors are those of none of the networks that Tern reads: ",
+             in_words(public_architectures()), ", as torchvision or timm names their tensors");
   CnnConfig config = preset(found->preset.name);
   const bool residual = found->kind == CnnKind::kResNet, speedrun = found->kind == CnnKind::kSpeedrun;
   const char* const first_name = residual ? "conv1.weight" : speedrun ? "whiten.weight" : "features.0.0.weight";
   const Tensor first = entry(weights, first_name);
-  TERN_CHECK(first.defined() && first.dim() == 4, source, ": there is no tensor '", first_name, "' of four dimensions");
-  config.channels = first.size(1);
-  config.small_images = speedrun || (residual && first.size(2) == 3);
+  const bool is_kernel = first.defined() && first.dim() == 4;  // otherwise loading says what does not fit
+  if (is_kernel) config.channels = first.size(1);
+  config.small_images = speedrun || (residual && is_kernel && first.size(2) == 3);
   if (config.small_images) config.image_size = 32;
   const Tensor head = entry(weights, head_of(found->kind));
   if (head.defined() && head.dim() == 2) {

@@ -4,7 +4,6 @@
 #include <filesystem>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/io/file_kind.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
@@ -51,16 +50,12 @@ struct Source {
 
 /// Finds the weights and configuration: a folder of transformers or timm, or a weights file.
 Source find_source(const std::string& path) {
-  std::error_code error;
-  if (tern::detail::name_exists(path) && !fs::is_directory(path, error)) {
+  if (is_weights_file(path)) {
     Source source{load_state_file(path)};
     for (const UnreadableTensor& tensor : source.weights.unreadable)
       fail(path, ": the tensor '", tensor.name, "' cannot be read: ", tensor.reason);
     return source;
   }
-  TERN_CHECK(fs::is_directory(path, error), path,
-             ": no such folder or file; expected a model folder with config.json and ",
-             "model.safetensors or pytorch_model.bin, or a file of weights");
   Source source{{}, read_model_text(path, "config.json"), (fs::path(path) / "config.json").string()};
   const nlohmann::json json = parse_json_object(*source.config, source.config_path);
   // timm's config.json names its architecture and adds nothing to what the shapes give.

@@ -233,13 +233,37 @@ TEST(Cnn, WhatIsRefused) {
   EXPECT_TRUE(has(error_of([&] { model->forward(ones({2, 1, 64, 64})); }), "images must be floating [n, 3, height"));
   EXPECT_TRUE(has(error_of([&] { model->forward(ones({2, 3, 64, 64}), ones({3}, {int64})); }), "image_keys must be"));
   EXPECT_TRUE(has(error_of([&] { CnnConfig::preset("resnet19"); }), "resnet18, resnet34"));
-  StateView state = model->state_dict();
-  state.erase(
-      std::remove_if(state.begin(), state.end(), [](const NamedTensor& t) { return t.name.starts_with("layer3.1"); }),
-      state.end());
-  save_safetensors(state, (dir.path() / "cut.safetensors").string());
+  EXPECT_TRUE(has(error_of([&] { CnnConfig::from_json(R"({"model_type": "tern_cnn", "architecture": "x"})", "f"); }),
+                  "f: \"architecture\" must be resnet18, "));
   EXPECT_TRUE(
-      has(error_of([&] { Cnn::from_pretrained((dir.path() / "cut.safetensors").string()); }), "names and shapes"));
+      has(error_of([&] { Cnn::from_pretrained((dir.path() / "none.pth").string()); }), "no such folder or file"));
+}
+
+/// Weights that are not quite those of an architecture: the nearest is named, and all that differs.
+TEST(Cnn, WeightsAreComparedWithTheNearestArchitecture) {
+  const test::TemporaryFolder dir;
+  const auto error_with = [&](const std::string& of, const std::string& removed, const NamedTensor& added) {
+    StateView state;
+    for (const NamedTensor& t : made(of, 64)->state_dict())
+      if (removed.empty() || !t.name.starts_with(removed)) state.push_back(t);
+    state.push_back(added);
+    const std::string file = (dir.path() / "weights.safetensors").string();
+    save_safetensors(state, file);
+    return error_of([&] { Cnn::from_pretrained(file); });
+  };
+  const auto expect_all = [](const std::string& error, const std::vector<const char*>& parts) {
+    for (const char* part : parts) EXPECT_TRUE(has(error, part)) << part << " in " << error.substr(0, 400);
+  };
+  expect_all(
+      error_with("resnet18", "layer3.1", {"foo.bar", ones({2})}),
+      {"do not fit resnet18; missing", "layer3.1.conv1.weight", "layer3.1.bn2.running_var", "unexpected: foo.bar"});
+  expect_all(error_with("resnet18", "layer1.0.conv1", {"layer4.2.conv1.weight", ones({2, 2, 3, 3})}),
+             {"do not fit resnet18; missing: layer1.0.conv1.weight; unexpected: layer4.2.conv1.weight"});
+  expect_all(error_with("resnet50", "layer2.1.conv2", {"x", ones({2})}),
+             {"resnet50", "missing: layer2.1.conv2.weight;"});
+  // A stem of several convolutions.
+  expect_all(error_with("resnet18", "conv1", {"conv1.0.weight", ones({2, 3, 3, 3})}),
+             {"do not fit resnet18; missing: conv1.weight; unexpected: conv1.0.weight"});
 }
 
 TEST(Cnn, RecomputationChangesNoBit) {

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "tern/core/io/file_kind.h"
+#include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
 #include "tern/models/cli/program.h"
 #include "tern/models/cli/train_arguments.h"
@@ -163,6 +164,17 @@ TEST_F(Families, AreFoundByTheirFiles) {
     EXPECT_EQ(find(loaded->state_dict(), entry.name).to_vector<double>(), entry.tensor.to_vector<double>());
   EXPECT_TRUE(has(error_of([&] { load_pretrained<ImageClassifier>(file("bag")); }), "another kind"));
   EXPECT_TRUE(has(error_of([&] { load_pretrained<Bag>(test::source_dir() + "/tests/golden/vit_hf"); }), "embedding"));
+}
+
+TEST_F(Families, WeightsOfNoFamily) {
+  const test::TemporaryFolder dir;
+  const std::string file = (dir.path() / "weights.safetensors").string();
+  save_safetensors({{"features.conv0.weight", ones({2})}, {"x", ones({2})}}, file);
+  const std::string error = error_of([&] { family_of(file); });
+  EXPECT_TRUE(has(error, "'features.conv0.weight' and 1 more") && has(error, "(vit or cnn)")) << error;
+  save_safetensors({}, file);
+  EXPECT_TRUE(has(error_of([&] { family_of(file); }), "there are no tensors"));
+  EXPECT_TRUE(has(error_of([&] { family_of(file + ".pth"); }), ".pth: no such folder or file"));
 }
 
 TEST_F(Families, NamesAndPresetsAreThoseOfTheTable) {
