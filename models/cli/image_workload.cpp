@@ -13,13 +13,12 @@ class ImageWorkload final : public Workload {
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
     set_ = std::make_shared<data::ImageSet>(load_image_set(given.data, {}, setting.log));
-    options_ = with_defaults(given, {.data = set_->name,
-                                     .side = side(),
-                                     .images = set_->size(),
-                                     .processes = setting.ranks,
-                                     .has_parts = !set_->parts.empty()});
+    ImageFacts facts{.data = set_->name, .side = side(), .processes = setting.ranks, .has_parts = !set_->parts.empty()};
+    // The default split does not depend on the number of images, and the size of a batch on those that it leaves.
+    split(*set_, data::LabelKind::kOne, with_defaults(given, facts));
+    facts.images = static_cast<int64_t>(split_.train.size());
+    options_ = with_defaults(given, facts);
     check_optimizer_arguments(options_);
-    split(*set_, data::LabelKind::kOne, options_);
     if (const int64_t bytes = parse_bytes(options_.image_cache).value(); bytes > 0 && !set_->in_memory())
       cache_ = std::make_shared<data::ImageCache>(bytes);
     make_pipeline();

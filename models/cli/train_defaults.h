@@ -25,7 +25,7 @@ TrainArguments with_defaults(const TrainArguments& given, const TextFacts& facts
 struct ImageFacts {
   std::string data;        // the name of the set
   int64_t side = 0;        // pixels; 0: the images are not of one size that is known
-  int64_t images = 0;      // of all parts; 0: unknown
+  int64_t images = 0;      // of training; 0: unknown
   int64_t processes = 1;   // that train together, each with --accumulate batches a step
   bool has_parts = false;  // the set has official parts
 };

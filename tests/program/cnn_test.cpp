@@ -14,8 +14,10 @@ namespace {
 /// pixels; classes below 5 have rows, the others columns. Shifts change no class.
 class CnnTest : public ProgramTest {
  protected:
-  CnnTest() {
-    for (const auto& [part, count] : {std::pair("train", 400), std::pair("t10k", 100)}) {
+  CnnTest() { write_images(400, 100); }
+
+  void write_images(int train, int test) {
+    for (const auto& [part, count] : {std::pair("train", train), std::pair("t10k", test)}) {
       std::string pixels(static_cast<size_t>(count * kSide * kSide), '\0'), labels;
       for (int i = 0; i < count; ++i) {
         labels += static_cast<char>(i % 10);
@@ -120,6 +122,17 @@ TEST_F(CnnTest, AResidualNetworkOnDigits) {
   interrupted(train + "--out cut", "step ", SIGKILL);
   EXPECT_EQ(succeeds(train + "--out cut").out, whole.out);
   EXPECT_TRUE(weights("cut") == weights("whole"));
+}
+
+/// 50 steps an epoch, of the rows that are trained on.
+TEST_F(CnnTest, TheBatchIsChosenByTheTrainingRows) {
+  write_images(4000, 100);
+  const Result run = succeeds(
+      "train cnn --data mnist --preset quick --split 3250/0/10 --max-steps 1 --threads 1 --out run "
+      "--dtype fp32 --seed " +
+          std::to_string(fresh_seed()),
+      with_data());
+  EXPECT_EQ(options_of("run")["batch_size"], 65) << run.err;
 }
 
 /// Passes that are only measured leave the running statistics as they were.
