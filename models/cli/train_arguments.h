@@ -85,9 +85,10 @@ struct TrainArguments : ModelOptions {
       Bounds{1, 1 << 14}, For::kImages);
   std::string augment =
       option(&Self::augment, "default", "--augment",
-             "default (shifts and mirror images, the latter not of digits; for cnn's speedrun: alternating), none, "
+             "default (mirror images, not of digits, and shifts where all images have the model's size, not of files; "
+             "for cnn's speedrun: alternating), none, "
              "alternating (shifts of up to 2 pixels with reflected borders, and each image is mirrored in every second "
-             "epoch), or shifts and mirror images after a policy of operations: "
+             "epoch), or the default after a policy of operations: "
              "autoaugment (the policy found for the data, CIFAR-10's or ImageNet's), trivial (TrivialAugmentWide), "
              "randaug (RandAugment)",
              Words{"default", "none", "alternating", "autoaugment", "autoaugment-cifar10", "autoaugment-imagenet",
