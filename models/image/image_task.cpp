@@ -7,6 +7,7 @@
 
 #include "tern/core/ops/ops.h"
 #include "tern/data/loader_tokens.h"
+#include "tern/nn/layers/batch_norm.h"
 
 namespace tern::models {
 namespace {
@@ -17,9 +18,12 @@ using SizeOfEpoch = std::function<int64_t(int64_t epoch)>;
 SizeOfEpoch training_sizes(int64_t size, const ImageTaskOptions& options) {
   if (options.first_size == 0) return [size](int64_t) { return size; };
   TERN_CHECK(options.first_size > 0 && options.first_size <= size && options.first_size % options.size_multiple == 0,
-             "progressive resizing: the first epoch's images of ", options.first_size,
-             " pixels must be a multiple of the model's patches of ", options.size_multiple, ", and at most the ", size,
-             " pixels of its input");
+             "progressive resizing (--progressive-resize): the first epoch's images of ", options.first_size,
+             " pixels must be ",
+             options.size_multiple > 1
+                 ? "a multiple of the model's patches of " + std::to_string(options.size_multiple) + ", and "
+                 : "",
+             "at most the ", size, " pixels of its input");
   return [first = options.first_size, multiple = options.size_multiple, epochs = options.epochs, size](int64_t epoch) {
     return training_size(first, size, multiple, epoch, epochs);
   };
@@ -40,12 +44,33 @@ data::ImageTransform transform_of(const ImagePreprocessing& preprocessing, const
   };
 }
 
+/// Whether it has batch norms that train_except_frozen_norms() trains.
+bool trains_batch_norms(nn::Module& model) {
+  bool found = false;
+  model.apply([&](nn::Module& module) {
+    const auto* const norm = dynamic_cast<const nn::BatchNorm*>(&module);
+    if (!norm) return;
+    const Tensor weight = norm->weight(), bias = norm->bias();
+    found = found || !weight.defined() || weight.requires_grad() || bias.requires_grad();
+  });
+  return found;
+}
+
+/// Whether a last batch of one image is left out of every epoch: where its pixels have become one, a batch norm cannot
+/// compute a variance, and elsewhere the statistics of one image are poor.
+bool leaves_one_out(nn::Module& model, size_t rows, const ImageTaskOptions& options) {
+  const auto size = static_cast<size_t>(std::max<int64_t>(options.batch_size, 1));
+  return size > 1 && rows > size && rows % size == 1 && trains_batch_norms(model);
+}
+
 /// Of the rows' batches in `epochs` epochs. `training`: shuffled and augmented as the options say.
 data::ImageLoader make_loader(const ImagePreprocessing& preprocessing, const std::shared_ptr<const data::ImageSet>& set,
                               const std::vector<int32_t>& rows, int64_t epochs, bool training, bool fixed,
-                              const ImageTaskOptions& options) {
-  const data::BatchPlanOptions plan{
-      .batch_size = options.batch_size, .shuffle = training && options.shuffle, .seed = options.seed};
+                              const ImageTaskOptions& options, bool drop_last = false) {
+  const data::BatchPlanOptions plan{.batch_size = options.batch_size,
+                                    .shuffle = training && options.shuffle,
+                                    .drop_last = drop_last,
+                                    .seed = options.seed};
   return {set, data::BatchPlan(rows, {}, plan, epochs),
           data::ImageLoaderOptions{
               .transform = training ? transform_of(preprocessing, *set, training_sizes(preprocessing.size, options),
@@ -170,7 +195,13 @@ ImageTask::ImageTask(nn::Module& model, ImageObjective objective, const ImagePre
       preprocessing_(preprocessing),
       dtype_(model.dtype()),
       options_(with_log_once(options)),
-      loader_(make_loader(preprocessing, set, train_rows, options.epochs, true, fixed_shapes(), options_)) {}
+      loader_(make_loader(preprocessing, set, train_rows, options.epochs, true, fixed_shapes(), options_,
+                          leaves_one_out(model, train_rows.size(), options))) {
+  if (plan().options().drop_last && options_.log)
+    options_.log(
+        "the last batch of an epoch would have one image, too few for batch norms; every epoch leaves one out" +
+        std::string(options.shuffle ? ", each time another" : ""));
+}
 
 data::BatchSource<data::AugmentedBatch> ImageTask::training_batches(int64_t epoch, const data::BatchStripe& stripe) {
   const int64_t size = training_sizes(preprocessing_.size, options_)(epoch);

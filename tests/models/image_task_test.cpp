@@ -144,6 +144,33 @@ std::vector<double> mean_probabilities(const ImagePipeline& of, const data::Imag
   return mean;
 }
 
+/// Batch norms cannot be trained on one image, and 10 rows make batches of 3, 3, 3 and 1.
+TEST(ImageTask, ALastBatchOfOneImageIsLeftOutForBatchNorms) {
+  const auto sizes = [](nn::Module& model, const std::vector<int32_t>& rows, int64_t batch,
+                        std::string* said = nullptr) {
+    ImageTaskOptions options{.epochs = 2, .batch_size = batch, .workers = 0};
+    if (said) options.log = [said](const std::string& line) { *said += line; };
+    const ImageTask task(model, {}, {.size = 8}, random_images(8), rows, {}, options);
+    std::vector<size_t> found;
+    for (int64_t step = 0; step < task.steps(1); ++step) found.push_back(task.plan().epoch(1).batch(step).size());
+    EXPECT_EQ(task.steps(0), task.steps(1));
+    return found;
+  };
+  using Sizes = std::vector<size_t>;
+  const nn::Scope scope({.generator = test::fresh_generator(1)});
+  nn::BatchNorm2d norm(scope, 3);
+  nn::Linear linear(scope, 3, 3);
+  std::string said;
+  EXPECT_EQ(sizes(norm, all_rows(), 3, &said), (Sizes{3, 3, 3}));
+  EXPECT_TRUE(test::has(said, "one image")) << said;
+  EXPECT_EQ(sizes(linear, all_rows(), 3), (Sizes{3, 3, 3, 1}));
+  EXPECT_EQ(sizes(norm, all_rows(), 4), (Sizes{4, 4, 2}));
+  EXPECT_EQ(sizes(norm, all_rows(), 1).size(), 10u);  // as it was asked for
+  EXPECT_EQ(sizes(norm, {4}, 3), (Sizes{1}));
+  norm.freeze();
+  EXPECT_EQ(sizes(norm, all_rows(), 3), (Sizes{3, 3, 3, 1}));
+}
+
 TEST(TestTime, IsTheMeanOfTheViewsProbabilities) {
   const ImagePipeline of = pipeline();
   std::mt19937_64 random = fresh_random(3);
