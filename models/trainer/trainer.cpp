@@ -294,10 +294,11 @@ class Loop {
     result_.stopped = agreed(options_.should_stop && options_.should_stop(), false, total_steps_).first;
     if (result_.stopped) return false;
     const Evaluation& now = metrics.validation;
-    metrics.best = position_.best_epoch == 0 || now.metric > position_.best.metric ||
-                   (now.metric == position_.best.metric && now.loss < position_.best.loss);
+    const bool usable = !std::isnan(now.loss) && !std::isnan(now.metric);
+    metrics.best = usable && (position_.best_epoch == 0 || now.metric > position_.best.metric ||
+                              (now.metric == position_.best.metric && now.loss < position_.best.loss));
     ++position_.waited;
-    if (position_.best_epoch == 0 || now.metric > position_.reference + options_.min_delta) {
+    if (usable && (position_.best_epoch == 0 || now.metric > position_.reference + options_.min_delta)) {
       position_.waited = 0;
       position_.reference = now.metric;
     }

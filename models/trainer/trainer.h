@@ -156,12 +156,12 @@ struct TrainResult {
 /// validation's numbers are those of all of them together. Rank 0 writes the checkpoints; a wish to stop is followed by
 /// all.
 ///
-/// Trains, validates after every epoch and leaves the weights of the best epoch (highest metric, then lowest loss) in
-/// the module; the last ones when stopped or when there is nothing to validate on (of TrainOptions::ema, the averages).
-/// Frozen parameters (Module::freeze) have no state in the optimizer and no averages, and batch norms of which all
-/// parameters are frozen are in evaluation mode (nn::train_except_frozen_norms).
-/// A loss or gradient that is not finite changes no weight: the step is repeated in anomaly mode and Error names step,
-/// op and examples; the module then holds the best epoch's weights, or the last ones before that step.
+/// Trains, validates after every epoch and leaves the weights of the best epoch (highest metric, then lowest loss;
+/// neither is NaN) in the module; the last ones when stopped or when there is nothing to validate on (of
+/// TrainOptions::ema, the averages). Frozen parameters (Module::freeze) have no state in the optimizer and no averages,
+/// and batch norms of which all parameters are frozen are in evaluation mode (nn::train_except_frozen_norms). A loss or
+/// gradient that is not finite changes no weight: the step is repeated in anomaly mode and Error names step, op and
+/// examples; the module then holds the best epoch's weights, or the last ones before that step.
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer);
 
 /// Steps of an epoch, each of so many batches; the last may have fewer.

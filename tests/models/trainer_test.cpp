@@ -173,6 +173,16 @@ TEST(Trainer, LeavesTheBestEpoch) {
               !task.seen.epochs[3].best);
 }
 
+TEST(Trainer, AnEpochWithoutANumberIsNotTheBest) {
+  LineTask task({.targets = {{0}, {0}, {0}}, .validation = {NAN, 0.5, NAN}});
+  EXPECT_EQ(train(task, plain_sgd(0.1), task.seen).best_epoch, 2);
+  EXPECT_EQ(task.weight(), task.seen.weights[1]);
+  EXPECT_TRUE(!task.seen.epochs[0].best && task.seen.epochs[1].best && !task.seen.epochs[2].best);
+  LineTask none({.targets = {{0}, {0}}, .validation = {NAN, NAN}});
+  EXPECT_EQ(train(none, plain_sgd(0.1), none.seen).best_epoch, 0);
+  EXPECT_EQ(none.weight(), none.seen.weights[1]);  // the last
+}
+
 TEST(Trainer, EndsWhenTheMetricStaysForThePatience) {
   const auto run = [](std::vector<double> losses, int64_t patience, double min_delta) {
     LineTask task({.targets = std::vector<std::vector<double>>(losses.size(), {0}), .validation = losses});
