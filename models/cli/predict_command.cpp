@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cmath>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
@@ -43,7 +45,8 @@ struct PredictOptions : ModelOptions {
                            Words{models::test_time_names()}, For::kImages);
   std::string attention =
       option(&Self::attention, "", "--attention",
-             "images: write into this folder, as PNG, each image lit by the model's attention (attention rollout)",
+             "images: write into this folder, as PNG, each image lit by what the model attended to (ViT: attention "
+             "rollout; CNNs: Grad-CAM of the label)",
              For::kImages);
 };
 
@@ -123,9 +126,17 @@ class Predictor {
     }
   }
 
-  void print(const std::vector<models::Prediction>& predictions, const models::Model& model) const {
-    for (const models::Prediction& p : predictions)
+  /// inputs: what an error calls them. Throws Error for an output that is NaN, after the lines before it.
+  void print(const std::vector<models::Prediction>& predictions, const models::Model& model,
+             const std::vector<std::string>& inputs) const {
+    for (size_t i = 0; i < predictions.size(); ++i) {
+      const models::Prediction& p = predictions[i];
+      if (std::any_of(p.logits.begin(), p.logits.end(), [](double value) { return std::isnan(value); })) {
+        end_output();
+        fail(tern::detail::printable(inputs[i]), ": the model's output is NaN; are its weights whole?");
+      }
       std::cout << (a_.jsonl ? json_text(record_of(p, model)) : line_of(p, model)) << "\n";
+    }
     end_output();
   }
 
@@ -176,7 +187,7 @@ class TextPredictor final : public Predictor {
     if (a_.features)
       print(pipeline_.features(texts, a_.max_length));
     else
-      print(pipeline_.predict(texts, a_.max_length), pipeline_.model());
+      print(pipeline_.predict(texts, a_.max_length), pipeline_.model(), texts);
   }
 
   const models::TextPipeline pipeline_;
@@ -212,7 +223,7 @@ class ImagePredictor final : public Predictor {
     if (a_.features)
       print(pipeline_.features(images));
     else
-      print(pipeline_.predict(images, views_), pipeline_.model());
+      print(pipeline_.predict(images, views_), pipeline_.model(), names);
     if (a_.attention.empty()) return;
     const std::vector<Tensor> maps = pipeline_.model().attention_rollout(pipeline_.prepare(images));
     for (size_t i = 0; i < maps.size(); ++i) {

@@ -1,5 +1,9 @@
 // predict and tokenize: order, formats, endless and damaged input.
 
+#include <cmath>
+
+#include "tern/core/io/safetensors.h"
+#include "tern/core/ops/ops.h"
 #include "tern/tests/program/program.h"
 
 namespace tern::program {
@@ -46,6 +50,15 @@ TEST_F(PredictTest, KeepsTheOrder) {
     EXPECT_EQ(rows[i].substr(0, rows[i].find('\t')), answers[i]["label"]);
     EXPECT_NEAR(std::stod(rows[i].substr(rows[i].find('\t'))), answers[i]["score"], 1e-5);
   }
+}
+
+TEST_F(PredictTest, AnOutputThatIsNoNumber) {
+  copy("curve", "broken");
+  StateView state;
+  for (const NamedTensor& t : load_safetensors(file("curve/model.safetensors").string()).tensors)
+    state.push_back({t.name, t.name == "classifier.bias" ? full(t.tensor.shape(), NAN) : t.tensor.clone()});
+  save_safetensors(state, file("broken/model.safetensors").string());
+  expect_error(tern("predict broken", "a good film\n"), 1, {"a good film", "NaN"});
 }
 
 TEST_F(PredictTest, LinesOfEveryKind) {
