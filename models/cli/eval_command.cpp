@@ -83,8 +83,8 @@ std::vector<int32_t> rows_to_evaluate(const EvalOptions& a, bool other_data, con
     return rows;
   }
   const data::Split split = data::make_split(set, a.split, a.fold, a.seed);
-  TERN_CHECK(!split.test.empty(), "eval: the split '", a.split, "' of ", set.name,
-             " has no test rows; give --split or --data");
+  TERN_CHECK(!split.test.empty(), "eval: ", a.split.empty() ? "the default split" : "the split '" + a.split + "'",
+             " of ", set.name, " has no test rows; give --split or --data");
   return split.test;
 }
 
