@@ -42,6 +42,10 @@ std::string finding_text(const models::LrFinding& finding) {
   std::ostringstream text;
   if (finding.suggestion)
     text << "suggested learning rate " << rate_text(*finding.suggestion);
+  else if (finding.rates.size() < models::kLeastLrFinderSteps && !finding.diverged)
+    text << "no learning rate suggested: that needs " << models::kLeastLrFinderSteps
+         << " steps, and the run has fewer; give more --epochs, a larger --max-steps or a smaller --batch-size (packed "
+            "texts: --batch-tokens)";
   else
     text << "no learning rate suggested: the loss fell clearly at none";
   text << " (" << finding.rates.size() << " steps" << (finding.diverged ? ", until the loss diverged" : "") << ")";

@@ -143,13 +143,15 @@ class TrainRun {
       const models::LrFinding finding =
           models::find_lr(workload_->task(), train_options(), {.steps = given_.find_lr_steps});
       if (finding.interrupted) return false;
+      // Before anything is written: the folder can be used again.
+      TERN_CHECK(finding.suggestion || given_.find_lr == "report", "--find-lr use: ", finding_text(finding),
+                 "; or give --lr. --find-lr alone writes the curve");
       if (is_first()) {
         write_finding(*folder_, finding);
         progress_.log("find-lr: " + folder_->file("lr_finder.svg"));
         if (given_.find_lr == "report") std::cout << finding_text(finding) << std::endl;
       }
       if (given_.find_lr == "report") return false;
-      TERN_CHECK(finding.suggestion, "--find-lr: ", finding_text(finding), "; give --lr");
       progress_.log(finding_text(finding));
       rate = finding.suggestion;
     }
@@ -424,8 +426,9 @@ class TrainRun {
     }
     if (result.early)
       progress_.log("stopped early: no better " + metric_name(kind) + " in " + std::to_string(given_.patience) +
-                    (given_.patience == 1 ? " validation" : " validations") + "; the best was that of epoch " +
-                    std::to_string(result.best_epoch));
+                    (given_.patience == 1 ? " validation" : " validations") +
+                    (result.best_epoch > 0 ? "; the best was that of epoch " + std::to_string(result.best_epoch)
+                                           : "; the loss of every one was NaN"));
     folder_->append_metrics(last);
     folder_->sync_metrics();
     std::ostringstream log;
@@ -434,8 +437,7 @@ class TrainRun {
         << (memory.peak_live_bytes >> 20) << " MiB; run folder: " << folder_->path();
     progress_.log(log.str());
     if (parallel_) progress_.log(memory_text(result.memory));
-    std::cout << "test "
-              << (test ? evaluation_text(kind, *test) : metric_name(kind) + ": none, all rows were used for training")
+    std::cout << "test " << (test ? evaluation_text(kind, *test) : metric_name(kind) + ": none, there are no test rows")
               << std::endl;
     return 0;
   }

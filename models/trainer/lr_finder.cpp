@@ -96,9 +96,9 @@ LrFinding find_lr(TrainingTask& task, const TrainOptions& options, const LrFinde
 
 std::optional<double> suggested_lr(const std::vector<double>& rates, const std::vector<double>& losses,
                                    const std::vector<double>& smoothed) {
-  constexpr size_t kFirst = 10, kLeast = 18;
+  constexpr size_t kFirst = 10;
   const size_t n = losses.size(), half = std::max<size_t>(2, n / 12);
-  if (n < kLeast) return std::nullopt;
+  if (n < kLeastLrFinderSteps) return std::nullopt;
   const auto end = static_cast<size_t>(std::min_element(smoothed.begin() + kFirst, smoothed.end()) - smoothed.begin());
   std::optional<double> rate;
   double steepest = 0;

@@ -29,9 +29,13 @@ struct LrFinding {
 /// With several processes all of them call it. Throws Error when the options are out of range.
 LrFinding find_lr(TrainingTask& task, const TrainOptions& options, const LrFinderOptions& finder = {});
 
+/// Fewer steps suggest nothing.
+inline constexpr size_t kLeastLrFinderSteps = 18;
+
 /// The rate at which the loss falls most: the slope of the line through a sixth of the steps around each (least
 /// squares), the first 10 steps and those behind the least smoothed loss left out. Nothing if the slope is not below 0
-/// by three of its standard errors, or with fewer than 18 steps.
+/// by three of its standard errors, or with fewer steps than
+/// kLeastLrFinderSteps.
 std::optional<double> suggested_lr(const std::vector<double>& rates, const std::vector<double>& losses,
                                    const std::vector<double>& smoothed);
 

@@ -42,6 +42,11 @@ TEST_F(FindersProgramTest, FindLr) {
   succeeds({"resume", "used/checkpoints/step-00000001", "--quiet", "--threads", "1"});
   EXPECT_TRUE(weights("used") == weights("given"));
 
+  // Too few steps; the folder can be used again.
+  const Words few = train("few", "--batch-size 400 --find-lr use");
+  expect_error(tern(few), 1, {"needs 18 steps", "--epochs", "--lr"});
+  succeeds(train("few", {}));
+
   expect_error(tern("train vit --find-lr use --lr 1e-3"), 2, {"--find-lr use and --lr exclude each other"});
   expect_error(tern("train vit --find-lr --find-batch-size"), 2, {"exclude each other"});
   expect_error(tern("train vit --find-lr --resume used"), 2, {"--resume", "--out"});

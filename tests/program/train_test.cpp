@@ -35,7 +35,7 @@ TEST_F(TrainTest, FiftyStepsAsTransformers) {
   const Words common =
       "--split all --no-shuffle --dropout 0 --batch-size 8 --max-steps 50 --lr 2e-3 --schedule linear --warmup 5 "
       "--clip 1 --weight-decay 0.01 --epochs 9";
-  EXPECT_EQ(train("run", common).out, "test accuracy: none, all rows were used for training\n");
+  EXPECT_EQ(train("run", common).out, "test accuracy: none, there are no test rows\n");
   expect_equal_steps(steps("run"), json_lines(read("curve/losses.jsonl")), 50,
                      {{"step", 0}, {"loss", 1e-5}, {"grad_norm", 1e-4}, {"lr", 1e-12}});
 }
