@@ -1,5 +1,6 @@
 #include "tern/models/image/image_task.h"
 
+#include <algorithm>
 #include <mutex>
 #include <set>
 #include <utility>

@@ -1,5 +1,6 @@
 // Options of `tern train` for images, through the program: what changes the weights, and what must not.
 
+#include <algorithm>
 #include <set>
 
 #include "tern/data/images/image.h"
