@@ -34,8 +34,7 @@ inline constexpr size_t kLeastLrFinderSteps = 18;
 
 /// The rate at which the loss falls most: the slope of the line through a sixth of the steps around each (least
 /// squares), the first 10 steps and those behind the least smoothed loss left out. Nothing if the slope is not below 0
-/// by three of its standard errors, or with fewer steps than
-/// kLeastLrFinderSteps.
+/// by three of its standard errors, or with fewer steps than kLeastLrFinderSteps.
 std::optional<double> suggested_lr(const std::vector<double>& rates, const std::vector<double>& losses,
                                    const std::vector<double>& smoothed);
 
