@@ -44,12 +44,12 @@ struct Pair final : nn::Module {
 };
 
 /// Sums of another order, and in 16 bits results that are rounded at other places.
-void expect_alike(const Tensor& got, const Tensor& want) {
+void expect_alike(const Tensor& got, const Tensor& want, double of_float = 4e-6) {
   ASSERT_EQ(got.shape(), want.shape());
   ASSERT_EQ(got.dtype(), want.dtype());
   if (want.numel() == 0) return;
   const double unit = want.dtype() == float64   ? 1e-14
-                      : want.dtype() == float32 ? 4e-6
+                      : want.dtype() == float32 ? of_float
                       : want.dtype() == float16 ? 4e-3
                                                 : 3e-2;
   const Tensor difference = abs(got.to(float64) - want.to(float64)), size = abs(want.to(float64)) + 4;
@@ -145,13 +145,16 @@ TEST(ConvNorm, ChangesAreNoticed) {
 
 /// The packed weight is of one shape and dtype of images.
 TEST(ConvNorm, OtherImagesThanBefore) {
+  // By Winograd's algorithm an element of either result may be off by 1.9e-5 of their root mean square
+  // (docs/numerics.md), which for a channel whose norm multiplies by 2.7 / sqrt(0.5) is 2.2; compared with 4.
+  constexpr double kWinograd = 2 * 1.9e-5 * 2.2 / 4;
   Generator generator = fresh_generator();
   const Pair pair(nn::Scope({.generator = generator}), 64, 64, 3, {.padding = 1});
   for (int round = 0; round < 2; ++round)
     for (const Shape& shape : {Shape{8, 64, 16, 16}, Shape{1, 64, 16, 16}, Shape{2, 64, 5, 40}, Shape{1, 64, 3, 3}}) {
       SCOPED_TRACE(shape);
       const Tensor x = randn(shape, generator);
-      expect_alike(pair.joined(x), pair.separate(x, ImageActivation::kNone, {}));
+      expect_alike(pair.joined(x), pair.separate(x, ImageActivation::kNone, {}), kWinograd);
       const Autocast autocast(Device(), bfloat16);
       expect_alike(pair.joined(x), pair.separate(x, ImageActivation::kNone, {}));
     }
