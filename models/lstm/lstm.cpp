@@ -69,7 +69,7 @@ LstmClassifier::LstmClassifier(const nn::Scope& s, const LstmConfig& config)
       config_((config.validate("LSTM"), config)),
       word_(sub("word"), config.vocab_size, config.embedding, word_options(config)),
       lstm_(sub("lstm"), config.embedding, config.hidden,
-            {{.layers = config.layers, .dropout = config.dropout, .bidirectional = config.bidirectional}, 0}),
+            {.layers = config.layers, .bidirectional = config.bidirectional, .dropout = config.dropout}),
       classifier_(sub("classifier"), config.pooled(), config.num_labels(),
                   {.weight_init = nn::init::normal(0, config.initializer_range), .bias_init = nn::init::zeros()}) {}
 

@@ -25,6 +25,16 @@ RecurrentKind kind_of(RecurrentActivation nonlinearity) {
   return nonlinearity == RecurrentActivation::kRelu ? RecurrentKind::kRelu : RecurrentKind::kTanh;
 }
 
+/// The members that all kinds have.
+template <class Options>
+RecurrentOptions common(const Options& o) {
+  return {.layers = o.layers,
+          .bidirectional = o.bidirectional,
+          .dropout = o.dropout,
+          .batch_first = o.batch_first,
+          .bias = o.bias};
+}
+
 void check_lengths(const std::string& name, const Tensor& x, const std::vector<int64_t>& lengths, bool batch_first) {
   TERN_CHECK(x.dim() >= 2, name, ": expected padded sequences ",
              batch_first ? "[batch, steps, ...]" : "[steps, batch, ...]", ", got ", x.shape());
@@ -194,11 +204,11 @@ RecurrentOutput RecurrentLayers::forward(const Tensor& x, const std::vector<int6
 }
 
 LSTM::LSTM(const Scope& s, int64_t input, int64_t hidden, const LSTMOptions& options)
-    : RecurrentLayers(s, "LSTM", RecurrentKind::kLstm, input, hidden, options, options.proj_size) {}
+    : RecurrentLayers(s, "LSTM", RecurrentKind::kLstm, input, hidden, common(options), options.proj_size) {}
 GRU::GRU(const Scope& s, int64_t input, int64_t hidden, const RecurrentOptions& options)
     : RecurrentLayers(s, "GRU", RecurrentKind::kGru, input, hidden, options) {}
 RNN::RNN(const Scope& s, int64_t input, int64_t hidden, const RNNOptions& options)
-    : RecurrentLayers(s, "RNN", kind_of(options.nonlinearity), input, hidden, options) {}
+    : RecurrentLayers(s, "RNN", kind_of(options.nonlinearity), input, hidden, common(options)) {}
 
 // ---- cells ----
 

@@ -12,13 +12,14 @@
 
 namespace tern::nn {
 
-/// torch.nn's arguments of LSTM, GRU and RNN.
+/// torch.nn's arguments of GRU, and those that LSTM and RNN have too. LSTMOptions and RNNOptions repeat them instead of
+/// deriving from this: C++ has no designated initialisers ({.layers = 2}) for members of a base.
 struct RecurrentOptions {
   int64_t layers = 1;
-  bool bias = true;
-  bool batch_first = false;
-  double dropout = 0;  // of the outputs of all layers but the last, in training
   bool bidirectional = false;
+  double dropout = 0;  // of the outputs of all layers but the last, in training
+  bool batch_first = false;
+  bool bias = true;
 };
 
 /// [layers * directions, batch, width], forward before backward in each layer. cell: of LSTM. Undefined: 0.
@@ -80,7 +81,12 @@ class RecurrentLayers : public Module {
   std::deque<Direction> weights_;  // of layer l and direction d: [l * directions + d]
 };
 
-struct LSTMOptions : RecurrentOptions {
+struct LSTMOptions {
+  int64_t layers = 1;
+  bool bidirectional = false;
+  double dropout = 0;  // of the outputs of all layers but the last, in training
+  bool batch_first = false;
+  bool bias = true;
   int64_t proj_size = 0;  // width of the projected state (Sak et al., arXiv:1402.1128), below hidden; 0: none
 };
 /// torch.nn.LSTM (Hochreiter & Schmidhuber, Neural Computation 1997).
@@ -96,7 +102,12 @@ class GRU final : public RecurrentLayers {
 };
 
 enum class RecurrentActivation { kTanh, kRelu };
-struct RNNOptions : RecurrentOptions {
+struct RNNOptions {
+  int64_t layers = 1;
+  bool bidirectional = false;
+  double dropout = 0;  // of the outputs of all layers but the last, in training
+  bool batch_first = false;
+  bool bias = true;
   RecurrentActivation nonlinearity = RecurrentActivation::kTanh;
 };
 /// torch.nn.RNN (Elman, Cognitive Science 1990).

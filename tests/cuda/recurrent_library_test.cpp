@@ -174,8 +174,7 @@ TEST_F(RecurrentLibrary, AGraphCanBeRunAgain) {
 }
 
 TEST_F(RecurrentLibrary, Recomputed) {
-  const nn::LSTM lstm(nn::Scope({.device = kCuda, .generator = generator}), 5, 6,
-                      {{.layers = 2, .bidirectional = true}});
+  const nn::LSTM lstm(nn::Scope({.device = kCuda, .generator = generator}), 5, 6, {.layers = 2, .bidirectional = true});
   const Tensor x = normal({4, 3, 5}, float32).to(kCuda).set_requires_grad(true);
   const auto run = [&](const Tensor& in) { return lstm.forward(in).output; };
   expect_passes({12, 8, 8}, [&] {
@@ -217,7 +216,8 @@ TEST_F(RecurrentLibrary, OnlyWantedGradientsAreComputed) {
 /// Weights in fp32 within a region of 16 bits have gradients in fp32.
 TEST_F(RecurrentLibrary, Autocast) {
   for (const bool bidirectional : {false, true}) {
-    nn::LSTM lstm(nn::Scope({.device = kCuda, .generator = generator}), 5, 8, {{.bidirectional = bidirectional}, 3});
+    nn::LSTM lstm(nn::Scope({.device = kCuda, .generator = generator}), 5, 8,
+                  {.bidirectional = bidirectional, .proj_size = 3});
     const Tensor x = normal({6, 3, 5}, float32).to(kCuda);
     const auto run = [&](bool library) {
       set_cudnn_recurrent(library);

@@ -57,7 +57,7 @@ Tensor logits_of(const LstmClassifier& model, const Tensor& tokens) {
   const LstmConfig& config = model.config();
   const StateView state = model.state_dict();
   nn::LSTM lstm(fresh_scope(), config.embedding, config.hidden,
-                {{.layers = config.layers, .bidirectional = config.bidirectional}, 0});
+                {.layers = config.layers, .bidirectional = config.bidirectional});
   StateView own;
   for (const NamedTensor& entry : state)
     if (entry.name.starts_with("lstm.")) own.push_back({entry.name.substr(5), entry.tensor});

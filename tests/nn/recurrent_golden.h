@@ -63,24 +63,38 @@ inline Tensor run_cell(const std::string& op, const nn::Scope& s, Device device,
   return flat({run(cell, in.at("h0").to(device))});
 }
 
+/// LSTMOptions or RNNOptions with the members that all kinds have.
+template <class Options>
+Options with_options(const nn::RecurrentOptions& o) {
+  return {.layers = o.layers,
+          .bidirectional = o.bidirectional,
+          .dropout = o.dropout,
+          .batch_first = o.batch_first,
+          .bias = o.bias};
+}
+
 /// A case of recurrent.json on a device; the result is on the CPU.
 inline Tensor run_recurrent(DType dtype, Device device, const std::string& op, const Json& params, Tensors& in) {
   const nn::Scope s({.device = device, .dtype = dtype, .generator = fresh_generator()});
   if (op.ends_with("cell")) return run_cell(op, s, device, params, in).to(cpu);
   const nn::RecurrentOptions options{.layers = params.value("num_layers", 1),
-                                     .bias = params.value("bias", true),
+                                     .bidirectional = params.value("bidirectional", false),
                                      .batch_first = params.value("batch_first", false),
-                                     .bidirectional = params.value("bidirectional", false)};
+                                     .bias = params.value("bias", true)};
   const int64_t width = params["in"], hidden = params["hidden"];
   if (op == "lstm") {
-    nn::LSTM module(s, width, hidden, {options, params.value("proj_size", 0)});
+    auto lstm = with_options<nn::LSTMOptions>(options);
+    lstm.proj_size = params.value("proj_size", 0);
+    nn::LSTM module(s, width, hidden, lstm);
     return run_layers(module, device, params, in).to(cpu);
   }
   if (op == "gru") {
     nn::GRU module(s, width, hidden, options);
     return run_layers(module, device, params, in).to(cpu);
   }
-  nn::RNN module(s, width, hidden, {options, activation_of(params)});
+  auto rnn = with_options<nn::RNNOptions>(options);
+  rnn.nonlinearity = activation_of(params);
+  nn::RNN module(s, width, hidden, rnn);
   return run_layers(module, device, params, in).to(cpu);
 }
 

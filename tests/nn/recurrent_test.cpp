@@ -44,14 +44,30 @@ std::vector<int64_t> fresh_lengths(int64_t batch, int64_t steps) {
 /// body(module, kind's name) for one module of each kind.
 template <class Body>
 void for_each_module(int64_t in, int64_t hidden, const nn::RecurrentOptions& options, const Body& body) {
-  nn::LSTM lstm(fresh_scope(), in, hidden, {options, 0});
-  nn::LSTM projected(fresh_scope(), in, hidden, {options, hidden - 1});
+  auto lstm_options = golden::with_options<nn::LSTMOptions>(options);
+  nn::LSTM lstm(fresh_scope(), in, hidden, lstm_options);
+  lstm_options.proj_size = hidden - 1;
+  nn::LSTM projected(fresh_scope(), in, hidden, lstm_options);
   nn::GRU gru(fresh_scope(), in, hidden, options);
-  nn::RNN rnn(fresh_scope(), in, hidden, {options, nn::RecurrentActivation::kTanh});
+  nn::RNN rnn(fresh_scope(), in, hidden, golden::with_options<nn::RNNOptions>(options));
   body(lstm, "lstm");
   body(projected, "projected");
   body(gru, "gru");
   body(rnn, "rnn");
+}
+
+/// Options are named in one order, whatever the kind.
+TEST(Recurrent, OptionsAreNamed) {
+  const nn::GRU gru(fresh_scope(), 4, 5, {.layers = 2, .bidirectional = true, .batch_first = true, .bias = false});
+  const nn::LSTM lstm(fresh_scope(), 4, 5, {.layers = 2, .bidirectional = true, .dropout = 0.5, .proj_size = 3});
+  const nn::RNN rnn(fresh_scope(), 4, 5, {.layers = 2, .nonlinearity = nn::RecurrentActivation::kRelu});
+  EXPECT_EQ(gru.parameters().size(), 8u);
+  EXPECT_EQ(lstm.parameters().size(), 20u);
+  EXPECT_EQ(rnn.parameters().size(), 8u);
+  const Tensor x = ones({3, 2, 4}, {.dtype = float64});
+  EXPECT_EQ(gru.forward(x).state.hidden.shape(), (Shape{4, 3, 5}));
+  EXPECT_EQ(lstm.forward(x).output.shape(), (Shape{3, 2, 6}));
+  EXPECT_GE(min(rnn.forward(x).output).item<double>(), 0);
 }
 
 /// Padded with lengths, packed by offsets, and each sequence alone.
@@ -60,7 +76,7 @@ TEST(Recurrent, PackedIsPaddedIsOneByOne) {
   const std::vector<int64_t> lengths = fresh_lengths(5, 6);
   for (const bool batch_first : {false, true}) {
     const Tensor x = randn(batch_first ? Shape{5, 6, 3} : Shape{6, 5, 3}, generator, {.dtype = float64});
-    for_each_module(3, 4, {.layers = 2, .batch_first = batch_first, .bidirectional = true},
+    for_each_module(3, 4, {.layers = 2, .bidirectional = true, .batch_first = batch_first},
                     [&](nn::RecurrentLayers& module, const char* name) {
                       SCOPED_TRACE(name);
                       const nn::RecurrentOutput padded = module.forward(x, lengths);
@@ -256,7 +272,7 @@ TEST(Recurrent, Views) {
 TEST(Recurrent, DropoutIsBetweenLayersInTrainingAlone) {
   Generator generator = fresh_generator();
   const Tensor x = randn({4, 3, 5}, generator, {.dtype = float64});
-  nn::LSTM two(fresh_scope(), 5, 16, {{.layers = 2, .dropout = 0.5}}), one(fresh_scope(), 5, 16, {{.dropout = 0.5}});
+  nn::LSTM two(fresh_scope(), 5, 16, {.layers = 2, .dropout = 0.5}), one(fresh_scope(), 5, 16, {.dropout = 0.5});
   const auto differs = [&](nn::LSTM& module) {
     return max(abs(module.forward(x).output - module.forward(x).output)).item<double>() > 0;
   };
@@ -271,7 +287,7 @@ TEST(Recurrent, DropoutIsBetweenLayersInTrainingAlone) {
 TEST(Recurrent, DropoutIsKeyedByRows) {
   Generator generator = fresh_generator();
   const Tensor x = randn({7, 3}, generator, {.dtype = float64}), keys = arange(100, 107);
-  for_each_module(3, 4, {.layers = 3, .dropout = 0.5, .bidirectional = true},
+  for_each_module(3, 4, {.layers = 3, .bidirectional = true, .dropout = 0.5},
                   [&](nn::RecurrentLayers& module, const char* name) {
                     SCOPED_TRACE(name);
                     const auto run = [&](const Tensor& rows, const std::vector<int64_t>& lengths) {
@@ -312,7 +328,7 @@ TEST(Recurrent, Autocast) {
 }
 
 TEST(Recurrent, NamesAndInitialValues) {
-  const nn::LSTM lstm(fresh_scope(float32), 3, 16, {{.layers = 2, .bidirectional = true}, 4});
+  const nn::LSTM lstm(fresh_scope(float32), 3, 16, {.layers = 2, .bidirectional = true, .proj_size = 4});
   EXPECT_EQ(names_of(lstm.state_dict()),
             (std::vector<std::string>{
                 "weight_ih_l0",         "weight_hh_l0",         "bias_ih_l0",           "bias_hh_l0",
@@ -329,9 +345,9 @@ TEST(Recurrent, NamesAndInitialValues) {
 TEST(Recurrent, Errors) {
   const auto s = [] { return fresh_scope(float32); };
   expect_error([&] { nn::LSTM(s(), 0, 3); }, {"nn::LSTM: sizes must be > 0, got input 0"});
-  expect_error([&] { nn::LSTM(s(), 2, 3, {{}, 3}); }, {"proj_size must be in [0, 3), below hidden, got 3"});
+  expect_error([&] { nn::LSTM(s(), 2, 3, {.proj_size = 3}); }, {"proj_size must be in [0, 3), below hidden, got 3"});
   expect_error([&] { nn::GRU(s(), 2, 3, {.layers = 0}); }, {"layers must be > 0, got 0"});
-  expect_error([&] { nn::RNN(s(), 2, 3, {{.dropout = 1.5}}); }, {"dropout must be in [0, 1], got 1.5"});
+  expect_error([&] { nn::RNN(s(), 2, 3, {.dropout = 1.5}); }, {"dropout must be in [0, 1], got 1.5"});
   const nn::GRU gru(s(), 2, 3, {.layers = 2});
   const Tensor x = ones({5, 4, 2});
   expect_error([&] { gru.forward(ones({5, 4, 3})); }, {"expected 2 columns of x"});
