@@ -189,6 +189,13 @@ RecurrentOutput RecurrentLayers::forward(const Tensor& x, const RecurrentState& 
   return {output, found.state};
 }
 
+RecurrentOutput RecurrentLayers::forward(const Tensor& x, std::initializer_list<Tensor> initial) const {
+  TERN_CHECK(initial.size() <= 2, "nn::", type_, ": the initial state is {state} or, of nn::LSTM, {state, cell}, got ",
+             initial.size(), " tensors");
+  const auto at = [&](size_t i) { return i < initial.size() ? initial.begin()[i] : Tensor(); };
+  return forward(x, RecurrentState(at(0), at(1)));
+}
+
 RecurrentOutput RecurrentLayers::forward(const Tensor& x, const std::vector<int64_t>& lengths,
                                          const RecurrentState& initial) const {
   const ProfileRange range(name());

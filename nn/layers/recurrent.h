@@ -1,6 +1,7 @@
 #pragma once
 
 #include <deque>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -42,6 +43,8 @@ class RecurrentLayers : public Module {
   /// Sequences of one length. x: [steps, batch, in], [batch, steps, in] with batch_first, or [steps, in] without a
   /// batch, whose state then has no batch either. output: like x with directions * state columns.
   RecurrentOutput forward(const Tensor& x, const RecurrentState& initial = {}) const;
+  /// What braces mean, which a layout could be made of as well: the initial state {h0} or {h0, c0}; {}: zeros.
+  RecurrentOutput forward(const Tensor& x, std::initializer_list<Tensor> initial) const;
   /// Padded sequences of these lengths, as PyTorch's pack_padded_sequence and pad_packed_sequence around the layer:
   /// padding is not computed, and output is 0 there. Lengths are in [1, steps], in any order.
   RecurrentOutput forward(const Tensor& x, const std::vector<int64_t>& lengths,

@@ -70,6 +70,24 @@ TEST(Recurrent, OptionsAreNamed) {
   EXPECT_GE(min(rnn.forward(x).output).item<double>(), 0);
 }
 
+/// Braces are an initial state, as PyTorch's tuple; numbers in braces are lengths.
+TEST(Recurrent, BracesAreAnInitialState) {
+  Generator generator = fresh_generator();
+  const nn::GRU gru(fresh_scope(), 4, 5);
+  const nn::LSTM lstm(fresh_scope(), 4, 5);
+  const TensorOptions wide = {.dtype = float64};
+  const Tensor x = randn({3, 2, 4}, generator, wide), h0 = randn({1, 2, 5}, generator, wide);
+  const Tensor c0 = randn({1, 2, 5}, generator, wide);
+  const auto got = [](const nn::RecurrentOutput& found) { return found.output.to_vector<double>(); };
+  EXPECT_EQ(got(gru.forward(x, {h0})), got(gru.forward(x, h0)));
+  EXPECT_EQ(got(gru.forward(x, {})), got(gru.forward(x)));
+  EXPECT_NE(got(gru.forward(x, {h0})), got(gru.forward(x)));
+  EXPECT_EQ(got(lstm.forward(x, {h0, c0})), got(lstm.forward(x, nn::RecurrentState(h0, c0))));
+  EXPECT_NE(got(lstm.forward(x, {h0, c0})), got(lstm.forward(x, {h0})));
+  EXPECT_EQ(got(lstm.forward(x, {3, 3}, {h0, c0})), got(lstm.forward(x, {h0, c0})));
+  expect_error([&] { gru.forward(x, {h0, c0, c0}); }, {"the initial state is {state}", "got 3 tensors"});
+}
+
 /// Padded with lengths, packed by offsets, and each sequence alone.
 TEST(Recurrent, PackedIsPaddedIsOneByOne) {
   Generator generator = fresh_generator();
