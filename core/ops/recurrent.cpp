@@ -352,6 +352,7 @@ RecurrentResult recurrent(RecurrentKind kind, const Tensor& input, const Recurre
       initial, initial_cell};
   detail::autocast_inputs("recurrent", {&all[kX], &all[kInitial], &all[kInitialCell]});
   const DType dtype = all[kX].dtype();
+  TERN_CHECK(is_floating(dtype), "recurrent: x must be of a floating dtype, got ", dtype);
   for (int i = kInput; i < kInitial; ++i)  // others are cast by the op, whose gradient then has their type
     if (all[i].defined() && (all[i].dtype() != float32 || !is_low_precision(dtype)))
       detail::autocast_inputs("recurrent", {&all[i]});
@@ -359,9 +360,8 @@ RecurrentResult recurrent(RecurrentKind kind, const Tensor& input, const Recurre
     if (!all[i].defined()) continue;
     const bool cast =
         i >= kInput && i < kInitial && all[i].dtype() == float32 && dtype == autocast_active_dtype(input.device());
-    TERN_CHECK(is_floating(dtype) && (all[i].dtype() == dtype || cast), "recurrent: x is ", dtype,
-               " and a weight or state ", all[i].dtype(), "; they must be of one floating dtype",
-               detail::dtype_hint({all[kX], all[i]}));
+    TERN_CHECK(all[i].dtype() == dtype || cast, "recurrent: x is ", dtype, " and a weight or state ", all[i].dtype(),
+               "; they must be of one dtype", detail::dtype_hint({all[kX], all[i]}));
     all[i] = all[i].contiguous();
   }
   const std::vector<Tensor> results =

@@ -114,11 +114,14 @@ RecurrentLayers::RecurrentLayers(const Scope& s, const char* type, RecurrentKind
                             l == 0 ? input : directions_ * state_, options.bias, projected > 0);
 }
 
-void RecurrentLayers::check_state(const RecurrentState& initial, int64_t batch) const {
+void RecurrentLayers::check_state(const RecurrentState& initial, std::optional<int64_t> batch) const {
   const auto check = [&](const char* name, const Tensor& state, int64_t width) {
-    const Shape expected = {layers_ * directions_, batch, width};
+    const int64_t rows = layers_ * directions_;
+    const Shape expected = batch ? Shape{rows, *batch, width} : Shape{rows, width};
     TERN_CHECK(!state.defined() || state.shape() == expected, "nn::", type_, ": the initial ", name, " must be ",
-               expected, " (layers * directions, batch, width), got ", state.defined() ? state.shape() : Shape());
+               expected,
+               batch ? " (layers * directions, batch, width)" : " (layers * directions, width; x has no batch)",
+               ", got ", state.defined() ? state.shape() : Shape());
   };
   check("state", initial.hidden, state_);
   check("cell", initial.cell, hidden_);
@@ -170,10 +173,11 @@ RecurrentOutput RecurrentLayers::forward(const Tensor& x, const RecurrentState& 
   const ProfileRange range(name());
   RecurrentOutput found;
   const Tensor output = hooked(x, [&](const Tensor& given) {
-    TERN_CHECK(given.dim() == 2 || given.dim() == 3, "nn::", type_, ": expected x ",
+    TERN_CHECK((given.dim() == 2 || given.dim() == 3) && given.size(-1) == input_, "nn::", type_, ": expected x ",
                batch_first_ ? "[batch, steps, " : "[steps, batch, ", input_, "] or [steps, ", input_, "], got ",
                given.shape());
     if (given.dim() == 2) {
+      check_state(initial, {});
       const auto batched = [](const Tensor& state) { return state.defined() ? state.unsqueeze(1) : state; };
       const auto layout = RecurrentLayout::padded(1, given.size(0), true, given.device());
       found = run(given, layout, {batched(initial.hidden), batched(initial.cell)});
@@ -201,7 +205,7 @@ RecurrentOutput RecurrentLayers::forward(const Tensor& x, const std::vector<int6
   const ProfileRange range(name());
   RecurrentOutput found;
   const Tensor output = hooked(x, [&](const Tensor& given) {
-    TERN_CHECK(given.dim() == 3, "nn::", type_, ": expected padded sequences ",
+    TERN_CHECK(given.dim() == 3 && given.size(2) == input_, "nn::", type_, ": expected padded sequences ",
                batch_first_ ? "[batch, steps, " : "[steps, batch, ", input_, "], got ", given.shape());
     check_lengths(std::string("nn::") + type_, given, lengths, batch_first_);
     found = run(packed_rows(given, lengths, batch_first_), RecurrentLayout::packed(lengths, given.device()), initial);

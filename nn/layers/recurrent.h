@@ -74,7 +74,8 @@ class RecurrentLayers : public Module {
   };
   RecurrentOutput run(const Tensor& x, const RecurrentLayout& layout, const RecurrentState& initial,
                       const Tensor& row_keys = {}) const;
-  void check_state(const RecurrentState& initial, int64_t batch) const;
+  /// Without batch: of an x that has none.
+  void check_state(const RecurrentState& initial, std::optional<int64_t> batch) const;
 
   const char* type_;
   RecurrentKind kind_;

@@ -368,7 +368,14 @@ TEST(Recurrent, Errors) {
   expect_error([&] { nn::RNN(s(), 2, 3, {.dropout = 1.5}); }, {"dropout must be in [0, 1], got 1.5"});
   const nn::GRU gru(s(), 2, 3, {.layers = 2});
   const Tensor x = ones({5, 4, 2});
-  expect_error([&] { gru.forward(ones({5, 4, 3})); }, {"expected 2 columns of x"});
+  expect_error([&] { gru.forward(ones({5, 4, 3})); }, {"expected x [steps, batch, 2] or [steps, 2], got [5, 4, 3]"});
+  expect_error([&] { gru.forward(ones({5, 3, 3}), {5, 2, 1}); }, {"padded sequences [steps, batch, 2], got [5, 3, 3]"});
+  expect_error(
+      [&] {
+        gru.forward(ones({5, 2}), ones({2, 1, 3}));
+      },
+      {"must be [2, 3] (layers * directions, width; x has no batch), got [2, 1, 3]"});
+  expect_error([&] { gru.forward(x.to(int64)); }, {"x must be of a floating dtype, got int64"});
   expect_error([&] { gru.forward(ones({5})); }, {"expected x [steps, batch, 2] or [steps, 2], got [5]"});
   expect_error([&] { gru.forward(x.slice(0, 0, 0)); }, {"at least one step, got batch 4 and 0 steps"});
   expect_error([&] { gru.forward(x, {1, 2, 3}); }, {"expected 4 lengths", "got 3"});
