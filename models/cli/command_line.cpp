@@ -81,7 +81,7 @@ int run_command_line(const std::vector<Command>& commands, std::vector<std::stri
     words.erase(words.begin());
     words.emplace_back("--help");
   }
-  CLI::App app("Tern: train transformers from C++", "tern");
+  CLI::App app("Tern: train and serve classifiers of texts and images", "tern");
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", version_text());
   app.footer(kEpilog);

@@ -114,7 +114,7 @@ std::string presets_help() {
       if (*preset.size != 0) sizes.push_back(std::string(preset.name) + " (" + preset.size + ")");
     help += family.name + ": " + models::in_words(sizes) + family.presets_note + "; ";
   }
-  return help + "default: tiny (for digits a smaller one)";
+  return help + "default: the first of the model, unless stated (vit for digits: a smaller one)";
 }
 
 For kind_of(const TrainArguments& arguments) {
