@@ -2,8 +2,8 @@
 // Convolutions of channels-last images: [batch, depth, height, width, channels]. One- and two-dimensional ones have a
 // depth (and height) of 1. A transposed convolution is convolution_backward_input, and its gradients are the other two.
 //
-// On the CPU: oneDNN for fp32, and for bf16 where the CPU multiplies it, and code of our own for depthwise convolutions
-// and Winograd's algorithm where oneDNN has none that is fast. On CUDA: cuDNN in these types and fp16, and kernels of
+// On the CPU: oneDNN for fp32, and for bf16 where the CPU multiplies it, and code of our own where that is faster
+// (kernels/cpu/convolution.cpp). On CUDA: cuDNN in these types and fp16, and kernels of
 // our own for depthwise convolutions. Otherwise the inputs of each output are a row of a matrix (images_to_columns),
 // which is multiplied with the weight (Chellapilla et al., "High Performance Convolutional Neural Networks for Document
 // Processing", 2006).

@@ -10,6 +10,7 @@
 #include "tern/kernels/cpu/convolution_onednn.h"
 #include "tern/kernels/cpu/convolution_pointwise.h"
 #include "tern/kernels/cpu/convolution_winograd.h"
+#include "tern/kernels/cpu/register_products.h"
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/parallel.h"
 
@@ -50,14 +51,6 @@ int64_t output_row(const ConvolutionShape& s, size_t d, int64_t in, int64_t k) {
 }
 
 constexpr int64_t kPixelElements = 16384;  // of a block of parallel_for
-
-// Where Tern's own code is faster than oneDNN's: measured at level v3 alone (docs/performance.md). oneDNN uses the
-// processor's vectors, whatever the level is, and with AVX-512 it has Winograd's algorithm.
-#if defined(__AVX2__) && !defined(__AVX512F__)
-constexpr bool kOwnIsFaster = true;
-#else
-constexpr bool kOwnIsFaster = false;
-#endif
 
 /// What computes a pass. Each takes what the ones before it cannot, or are slower at.
 enum class Way { kWinograd, kDepthwiseRows, kPointwise, kDirect, kOnednn, kDepthwise, kColumns };

@@ -60,14 +60,13 @@ CorrelationShape forward_shape(const ConvolutionShape& s) {
 /// The kernel's positions and outputs that the inputs `phase`, `phase` + stride, ... read, in the order of the outputs.
 struct Phase {
   Axis axis;
-  int64_t last, back;  // the kernel's position of output k of an input: last - k * back
+  int64_t last;  // the kernel's position of output k of an input: last - k * stride
   Phase(const ConvolutionShape& s, size_t d, int64_t phase) {
     const int64_t stride = s.stride[d], first = (phase + s.padding[d]) % stride;
     const int64_t count = (std::max<int64_t>(s.kernel[d] - first, 0) + stride - 1) / stride;
     const int64_t inputs = (std::max<int64_t>(s.in[d] - phase, 0) + stride - 1) / stride;
     axis = {s.out[d], inputs, count, 1, (phase + s.padding[d]) / stride - (count - 1), phase, stride};
     last = first + (count - 1) * stride;
-    back = stride;
   }
 };
 
@@ -81,7 +80,7 @@ CorrelationShape gradient_shape(const ConvolutionShape& s, int64_t row_phase, in
           .x = x.axis,
           .result_height = s.in[1],
           .result_width = s.in[2],
-          .weight = {y.last * width + x.last, size, s.in_channels * size, -y.back * width, -x.back}};
+          .weight = {y.last * width + x.last, size, s.in_channels * size, -s.stride[1] * width, -s.stride[2]}};
 }
 
 /// The kernels from channel c to a panel of channels: to[position * from * kPanel + channel].
@@ -152,9 +151,8 @@ template <int kCount, int kVectors>
       Lanes other[kVectors];
       for (int v = 0; v < kVectors; ++v) other[v] = load_vector(panel + v * kLanes);
 #pragma GCC unroll 6
-      for (int r = 0; r < kCount; ++r) {
+      for (int r = 0; r < kCount; ++r)
         for (int v = 0; v < kVectors; ++v) total[r][v] += rows[r][k] * other[v];
-      }
     }
   }
 #pragma GCC unroll 6
@@ -162,7 +160,7 @@ template <int kCount, int kVectors>
     for (int v = 0; v < kVectors; ++v) store_vector(results[r] + column + v * kLanes, total[r][v]);
 }
 
-/// The same for the last columns of results, fewer than kVectors vectors.
+/// The same for the last columns of results, which may be fewer than kVectors vectors hold.
 template <int kCount, int kVectors>
 void multiply_last(const float* const* pixels, int64_t step, const Part& part, const float* panel, const float* bias,
                    float* const* results, int64_t column, int64_t columns) {
@@ -304,8 +302,7 @@ bool computes(const ConvolutionShape& s, DType dtype) {
 }  // namespace
 
 // Measured on an EPYC with AVX2 against oneDNN 2.6 with channels-last images. Few channels are sums too short for what
-// a tile costs besides. oneDNN's products of matrices (1 x 1) are slow where rows of memory are multiples of 2 KiB
-// apart.
+// a tile costs besides; of 1 x 1 oneDNN is slow with many channels alone.
 bool ConvolutionDirect::suits_forward(const ConvolutionShape& s, DType dtype) {
   if (!computes(s, dtype) || s.is_product()) return false;
   return s.kernel_size() > 1 ? s.in_channels >= 16 || s.depth_of_sums() >= 256 : s.in_channels >= 256;

@@ -7,6 +7,14 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
+/// Whether Tern's own convolutions and products of fp32 are faster than oneDNN's, for the shapes that they suit:
+/// measured at level v3 alone (docs/performance.md). oneDNN uses the processor's vectors, whatever the level is.
+#if defined(__AVX2__) && !defined(__AVX512F__)
+inline constexpr bool kOwnIsFaster = true;
+#else
+inline constexpr bool kOwnIsFaster = false;
+#endif
+
 using Lanes = Vector<float>;
 constexpr int64_t kLanes = kVectorBytes / 4;
 constexpr int64_t kPanel = 2 * kLanes;  // columns of the result that are computed at a time
