@@ -7,10 +7,12 @@
 namespace tern::nn {
 namespace {
 
-Shape norms_shape(const Linear& linear, const std::optional<int>& dim) {
-  TERN_CHECK(!dim || *dim == 0 || *dim == 1, "nn::weight_norm: dim must be 0, 1 or none, got ", dim.value_or(0));
-  const Shape& shape = linear.weight().shape();
-  return {dim == 0 ? shape[0] : 1, dim == 1 ? shape[1] : 1};
+Shape norms_shape(const Shape& weight, const std::optional<int>& dim) {
+  TERN_CHECK(!dim || (*dim >= 0 && *dim < weight.dims()), "nn::weight_norm: dim must be in [0, ", weight.dims(),
+             ") or none, got ", dim.value_or(0));
+  std::vector<int64_t> sizes(static_cast<size_t>(weight.dims()), 1);
+  if (dim) sizes[static_cast<size_t>(*dim)] = weight[*dim];
+  return Shape(sizes);
 }
 
 /// x over its norm, which counts as eps at least.
@@ -21,35 +23,51 @@ Tensor random_unit(Module& module, int64_t size, double eps) {
   return unit_vector(randn({size}, module.generator(), module.parameter_options()), eps);
 }
 
+template <class Layer>
+void remove_from(Layer& layer) {
+  const auto* const adapter = dynamic_cast<const WeightAdapter*>(layer.adapter());
+  TERN_CHECK(adapter, "nn::remove_parametrization: '", layer.name(), "' has no weight_norm or spectral_norm");
+  NoGrad off;
+  Tensor weight = layer.weight();
+  weight.copy_(adapter->weight(weight));
+  layer.remove_adapter();
+}
+
 }  // namespace
 
-WeightNorm::WeightNorm(const Scope& s, const Linear& linear, std::optional<int> dim)
-    : WeightAdapter(s), dim_(dim), g_(this, "g", norms_shape(linear, dim)) {
+WeightNorm::WeightNorm(const Scope& s, const Tensor& own, std::optional<int> dim)
+    : WeightAdapter(s), dim_(dim), g_(this, "g", norms_shape(own.shape(), dim)) {
   NoGrad off;
-  g_.copy_(norm_of(linear.weight()));
+  g_.copy_(norm_of(own));
 }
 
 Tensor WeightNorm::norm_of(const Tensor& v) const {
-  return dim_ ? norm(v, {1 - *dim_}, true) : norm(v).reshape({1, 1});
+  std::vector<int> others;
+  for (int d = 0; d < v.dim(); ++d)
+    if (d != dim_) others.push_back(d);
+  return norm(v, others, true);
 }
 
-Tensor WeightNorm::weight(const Linear& linear) const {
-  const Tensor v = linear.weight();
-  return v * (g_ / norm_of(v));
+Tensor WeightNorm::weight(const Tensor& own) const { return own * (g_ / norm_of(own)); }
+
+WeightNorm& weight_norm(Linear& layer, std::optional<int> dim) { return layer.adapt<WeightNorm>("weight_norm", dim); }
+WeightNorm& weight_norm(AnyConvolution& layer, std::optional<int> dim) {
+  return layer.adapt<WeightNorm>("weight_norm", dim);
 }
 
-WeightNorm& weight_norm(Linear& linear, std::optional<int> dim) { return linear.adapt<WeightNorm>("weight_norm", dim); }
-
-SpectralNorm::SpectralNorm(const Scope& s, const Linear& linear, const SpectralNormOptions& options)
+SpectralNorm::SpectralNorm(const Scope& s, const Tensor& own, int output, const SpectralNormOptions& options)
     : WeightAdapter(s),
+      output_(output),
       options_(options),
-      u_(this, "u", random_unit(*this, linear.weight().shape()[0], options.eps)),
-      v_(this, "v", random_unit(*this, linear.weight().shape()[1], options.eps)) {
+      u_(this, "u", random_unit(*this, own.size(output), options.eps)),
+      v_(this, "v", random_unit(*this, matrix_of(own).size(1), options.eps)) {
   TERN_CHECK(options.power_iterations >= 1, "nn::spectral_norm: power_iterations must be >= 1, got ",
              options.power_iterations);
   TERN_CHECK(options.eps > 0, "nn::spectral_norm: eps must be > 0, got ", options.eps);
-  iterate(linear.weight(), 15);
+  iterate(matrix_of(own), 15);
 }
+
+Tensor SpectralNorm::matrix_of(const Tensor& own) const { return own.movedim(output_, 0).flatten(1); }
 
 void SpectralNorm::iterate(const Tensor& matrix, int64_t count) const {
   NoGrad off;
@@ -60,25 +78,25 @@ void SpectralNorm::iterate(const Tensor& matrix, int64_t count) const {
   }
 }
 
-Tensor SpectralNorm::weight(const Linear& linear) const {
-  const Tensor matrix = linear.weight();
+Tensor SpectralNorm::weight(const Tensor& own) const {
+  const Tensor matrix = matrix_of(own);
   if (is_training()) iterate(matrix, options_.power_iterations);
   // Copies: the next step of training changes the buffers, which backward needs as they are now.
   const Tensor u = u_.tensor().clone(), v = v_.tensor().clone();
-  return matrix / sum(u * matmul(matrix, v)).to(matrix.dtype());
+  return own / sum(u * matmul(matrix, v)).to(matrix.dtype());
 }
 
-SpectralNorm& spectral_norm(Linear& linear, const SpectralNormOptions& options) {
-  return linear.adapt<SpectralNorm>("spectral_norm", options);
+SpectralNorm& spectral_norm(Linear& layer, const SpectralNormOptions& options) {
+  return layer.adapt<SpectralNorm>("spectral_norm", 0, options);
+}
+SpectralNorm& spectral_norm(ConvolutionLayer& layer, const SpectralNormOptions& options) {
+  return layer.adapt<SpectralNorm>("spectral_norm", 0, options);
+}
+SpectralNorm& spectral_norm(TransposedConvolutionLayer& layer, const SpectralNormOptions& options) {
+  return layer.adapt<SpectralNorm>("spectral_norm", 1, options);
 }
 
-void remove_parametrization(Linear& linear) {
-  const auto* const adapter = dynamic_cast<const WeightAdapter*>(linear.adapter());
-  TERN_CHECK(adapter, "nn::remove_parametrization: '", linear.name(), "' has no weight_norm or spectral_norm");
-  NoGrad off;
-  Tensor weight = linear.weight();
-  weight.copy_(adapter->weight(linear));
-  linear.remove_adapter();
-}
+void remove_parametrization(Linear& layer) { remove_from(layer); }
+void remove_parametrization(AnyConvolution& layer) { remove_from(layer); }
 
 }  // namespace tern::nn

@@ -13,8 +13,8 @@ ConvNorm::ConvNorm(const Conv2d& conv, const BatchNorm2d& norm)
 }
 
 bool ConvNorm::can_fold() const {
-  return !grad_enabled() && !norm_.is_training() && norm_.running_mean().defined() && !conv_.has_hooks() &&
-         !norm_.has_hooks() && conv_.options().padding_mode == PadMode::kConstant;
+  return !grad_enabled() && !conv_.adapter() && !norm_.is_training() && norm_.running_mean().defined() &&
+         !conv_.has_hooks() && !norm_.has_hooks() && conv_.options().padding_mode == PadMode::kConstant;
 }
 
 ConvNorm::Folded ConvNorm::folded() const {

@@ -30,18 +30,18 @@ Initializer default_init(const Shape& weight) {
 
 }  // namespace
 
+AnyConvolution::AnyConvolution(const Scope& s, const Shape& weight, int64_t bias, const Initializer& weight_init,
+                               const Initializer& bias_init)
+    : Module(s), weight_(this, "weight", weight, weight_init ? weight_init : default_init(weight)) {
+  if (bias > 0) bias_.emplace(this, "bias", Shape{bias}, bias_init ? bias_init : default_init(weight));
+}
+
 ConvolutionLayer::ConvolutionLayer(const Scope& s, int dims, int64_t in, int64_t out, const SpatialSizes& kernel,
                                    const ConvOptions& options)
-    : Module(s),
+    : AnyConvolution(s, weight_shape("nn::Conv", dims, in, out, options.groups, kernel, false), options.bias ? out : 0,
+                     options.weight_init, options.bias_init),
       dims_(dims),
-      options_(options),
-      weight_(this, "weight", weight_shape("nn::Conv", dims, in, out, options.groups, kernel, false),
-              options.weight_init
-                  ? options.weight_init
-                  : default_init(weight_shape("nn::Conv", dims, in, out, options.groups, kernel, false))) {
-  if (options.bias)
-    bias_.emplace(this, "bias", Shape{out}, options.bias_init ? options.bias_init : default_init(weight_.shape()));
-}
+      options_(options) {}
 
 Tensor ConvolutionLayer::forward(const Tensor& input) const {
   const ProfileRange range(name());
@@ -59,7 +59,7 @@ Tensor ConvolutionLayer::forward(const Tensor& input) const {
       const std::vector<int64_t> dilation = options_.dilation.of("nn::Conv", "dilation", dims_);
       for (int d = dims_ - 1; d >= 0; --d) {
         const auto i = static_cast<size_t>(d);
-        const int64_t total = dilation[i] * (weight_.shape()[d + 2] - 1);
+        const int64_t total = dilation[i] * (weight().shape()[d + 2] - 1);
         around.push_back(options_.same ? total / 2 : padding[i]);
         around.push_back(options_.same ? total - total / 2 : padding[i]);
       }
@@ -68,28 +68,22 @@ Tensor ConvolutionLayer::forward(const Tensor& input) const {
       options.same = false;
     }
     const auto convolution = dims_ == 1 ? conv1d : dims_ == 2 ? conv2d : conv3d;
-    return convolution(x, weight_, bias(), options);
+    return convolution(x, weight_in_use(), bias(), options);
   });
 }
 
 TransposedConvolutionLayer::TransposedConvolutionLayer(const Scope& s, int dims, int64_t in, int64_t out,
                                                        const SpatialSizes& kernel, const ConvTransposeOptions& options)
-    : Module(s),
+    : AnyConvolution(s, weight_shape("nn::ConvTranspose", dims, in, out, options.groups, kernel, true),
+                     options.bias ? out : 0, options.weight_init, options.bias_init),
       dims_(dims),
-      options_(options),
-      weight_(this, "weight", weight_shape("nn::ConvTranspose", dims, in, out, options.groups, kernel, true),
-              options.weight_init
-                  ? options.weight_init
-                  : default_init(weight_shape("nn::ConvTranspose", dims, in, out, options.groups, kernel, true))) {
-  if (options.bias)
-    bias_.emplace(this, "bias", Shape{out}, options.bias_init ? options.bias_init : default_init(weight_.shape()));
-}
+      options_(options) {}
 
 Tensor TransposedConvolutionLayer::forward(const Tensor& input) const {
   const ProfileRange range(name());
   return hooked(input, [&](const Tensor& x) {
     const auto convolution = dims_ == 1 ? conv_transpose1d : dims_ == 2 ? conv_transpose2d : conv_transpose3d;
-    return convolution(x, weight_, bias(),
+    return convolution(x, weight_in_use(), bias(),
                        {.stride = options_.stride,
                         .padding = options_.padding,
                         .output_padding = options_.output_padding,

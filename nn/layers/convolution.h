@@ -1,13 +1,51 @@
 #pragma once
 // Convolutions as modules, with PyTorch's names and layout of weights. core/ops/convolution.h defines the functions.
 
+#include <concepts>
+#include <memory>
 #include <optional>
+#include <utility>
 
 #include "tern/core/ops/convolution.h"
 #include "tern/core/ops/rearrange.h"
+#include "tern/nn/layers/weight_adapter.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {
+
+/// What all convolutions share: the tensors, and what the weight in use is made by.
+class AnyConvolution : public Module {
+ public:
+  const Parameter& weight() const { return weight_; }
+  /// Undefined without.
+  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
+  /// weight(), or what the adapter makes of it.
+  Tensor weight_in_use() const { return adapter_ ? adapter_->weight(weight_) : weight_.tensor(); }
+
+  /// Makes Adapter(scope, *this, args...) this layer's member `name` and computes with its weight. Throws Error when
+  /// the layer has an adapter.
+  template <std::derived_from<WeightAdapter> Adapter, class... Args>
+  Adapter& adapt(const std::string& name, Args&&... args) {
+    TERN_CHECK(!adapter_, "nn::", type_name(), ": '", this->name(), "' has an adapter, '", adapter_->local_name(), "'");
+    auto made = std::make_unique<Adapter>(sub(name), *this, std::forward<Args>(args)...);
+    Adapter& adapter = *made;
+    adapter_ = std::move(made);
+    return adapter;
+  }
+  /// Null when the layer's weight is used as it is.
+  WeightAdapter* adapter() const { return adapter_.get(); }
+  void remove_adapter() { adapter_.reset(); }
+
+ protected:
+  /// weight: its shape. bias: of how many elements, 0 for none. Initial values: torch.nn's unless given.
+  AnyConvolution(const Scope& s, const Shape& weight, int64_t bias, const Initializer& weight_init,
+                 const Initializer& bias_init);
+
+ private:
+  Parameter weight_;
+  std::optional<Parameter> bias_;
+  std::unique_ptr<WeightAdapter> adapter_;
+};
 
 struct ConvOptions {
   SpatialSizes stride = 1, padding = 0, dilation = 1;
@@ -20,13 +58,10 @@ struct ConvOptions {
 };
 
 /// What Conv1d, Conv2d and Conv3d share. weight: [out, in / groups, kernel...], bias: [out].
-class ConvolutionLayer : public Module {
+class ConvolutionLayer : public AnyConvolution {
  public:
   /// x: [batch, in, spatial...] or [in, spatial...].
   Tensor forward(const Tensor& x) const;
-  const Parameter& weight() const { return weight_; }
-  /// Undefined without.
-  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
   const ConvOptions& options() const { return options_; }
 
  protected:
@@ -36,8 +71,6 @@ class ConvolutionLayer : public Module {
  private:
   int dims_;
   ConvOptions options_;
-  Parameter weight_;
-  std::optional<Parameter> bias_;
 };
 
 /// torch.nn.Conv1d: nn::Conv1d(scope, in, out, 3, {.padding = 1}).
@@ -66,13 +99,10 @@ struct ConvTransposeOptions {
 };
 
 /// What ConvTranspose1d, 2d and 3d share. weight: [in, out / groups, kernel...], bias: [out].
-class TransposedConvolutionLayer : public Module {
+class TransposedConvolutionLayer : public AnyConvolution {
  public:
   /// x: [batch, in, spatial...] or [in, spatial...].
   Tensor forward(const Tensor& x) const;
-  const Parameter& weight() const { return weight_; }
-  /// Undefined without.
-  Tensor bias() const { return bias_ ? bias_->tensor() : Tensor(); }
 
  protected:
   TransposedConvolutionLayer(const Scope& s, int dims, int64_t in, int64_t out, const SpatialSizes& kernel,
@@ -81,8 +111,6 @@ class TransposedConvolutionLayer : public Module {
  private:
   int dims_;
   ConvTransposeOptions options_;
-  Parameter weight_;
-  std::optional<Parameter> bias_;
 };
 
 class ConvTranspose1d final : public TransposedConvolutionLayer {

@@ -105,12 +105,56 @@ def parametrization_cases(cases):
         cases.add("spectral_norm", spectral, inputs, list(inputs), {"training": training}, vectors)
 
 
+def convolution_parametrization_cases(cases):
+    """Layers of 4 channels to 6, kernels of 3 or, in three dimensions, 2."""
+    def case(op, kind, parametrize, groups=1, training=True, dim=0):
+        dims = int(kind[-2])
+        inputs = {"x": torch.randn([2, 4, 6, 4, 3][:dims + 2])}
+
+        def make():
+            layer = parametrize(getattr(nn, kind)(4, 6, 2 if dims == 3 else 3, groups=groups))
+            return layer.double().train(training)
+        first = "parametrizations.weight.original" + ("1" if op == "weight_norm_conv" else "")
+        drawn = {name: torch.randn(value.shape) * 0.5 for name, value in make().named_parameters()}
+        inputs |= {"weight": drawn[first], "bias": drawn["bias"]}
+        constants = {}
+        if op == "weight_norm_conv":  # Tern's g has a dimension for each of the weight's, also where PyTorch's has none
+            g = drawn["parametrizations.weight.original0"].abs() + 0.5
+            inputs["weight_norm.g"] = g if dim is not None else g.reshape([1] * (dims + 2))
+        else:
+            constants = {f"spectral_norm.{name}": F.normalize(torch.randn(value.shape), dim=0)
+                         for name, value in (("u", make().parametrizations.weight[0]._u),
+                                             ("v", make().parametrizations.weight[0]._v))}
+
+        def function(x, weight, bias, **others):
+            own = {first: weight, "bias": bias}
+            for name, value in others.items():
+                if name == "weight_norm.g":
+                    own["parametrizations.weight.original0"] = value if dim is not None else value.reshape(())
+                else:
+                    own["parametrizations.weight.0._" + name[-1]] = value.to(x.dtype, copy=True)
+            return functional_call(make().to(x.dtype), own, (x,))
+        cases.add(op, function, inputs, list(inputs),
+                  {"layer": kind, "groups": groups, "training": training, "dim": dim}, constants)
+
+    for kind, groups, dim in [("Conv1d", 1, 0), ("Conv2d", 2, 0), ("Conv3d", 1, 0), ("Conv2d", 1, 1), ("Conv1d", 1, 2),
+                              ("Conv2d", 1, None), ("ConvTranspose1d", 1, 0), ("ConvTranspose2d", 2, 0),
+                              ("ConvTranspose3d", 1, 1)]:
+        case("weight_norm_conv", kind, lambda layer: parametrizations.weight_norm(layer, dim=dim), groups, True, dim)
+    for kind, groups, training in [("Conv1d", 1, True), ("Conv2d", 2, True), ("Conv3d", 1, False),
+                                   ("ConvTranspose1d", 1, True), ("ConvTranspose2d", 2, False),
+                                   ("ConvTranspose3d", 1, True)]:
+        case("spectral_norm_conv", kind, lambda layer: parametrizations.spectral_norm(layer, n_power_iterations=2),
+             groups, training)
+
+
 def main():
     torch.set_num_threads(1)  # the order of sums does not depend on the machine
     torch.manual_seed(1)
     norms, modules = Cases(), Cases()
     norm_cases(norms)
-    for add in (attention_cases, transformer_cases, parametrization_cases):
+    for add in (attention_cases, transformer_cases, parametrization_cases,
+                convolution_parametrization_cases):
         add(modules)
     save_file(norms.tensors | modules.tensors, str(HERE / "nn.safetensors"))
     index = {"made_with": torch.__version__.split("+")[0],

@@ -144,6 +144,19 @@ TEST(ConvNorm, ChangesAreNoticed) {
 }
 
 /// The packed weight is of one shape and dtype of images.
+/// A weight that an adapter makes is not the layer's own.
+TEST(ConvNorm, OfAParametrizedConvolution) {
+  Generator generator = fresh_generator();
+  Pair pair(nn::Scope({.dtype = float64, .generator = generator}), 3, 4, 3);
+  const Tensor x = randn({2, 3, 6, 5}, generator, {float64});
+  const nn::WeightNorm& adapter = nn::weight_norm(pair.conv);
+  {
+    NoGrad off;
+    adapter.parameters()[0].tensor.mul_(3.0);
+  }
+  expect_alike(pair.joined(x), pair.separate(x, ImageActivation::kNone, {}));
+}
+
 TEST(ConvNorm, OtherImagesThanBefore) {
   // By Winograd's algorithm an element of either result may be off by 1.9e-5 of their root mean square
   // (docs/numerics.md), which for a channel whose norm multiplies by 2.7 / sqrt(0.5) is 2.2; compared with 4.
