@@ -33,6 +33,9 @@ TEST_P(Gemm, LongInnerDimensions) {
   // Rows 4 KiB apart use the swapped order on the CPU; a long inner dimension is widened in slices.
   check_gemm(float32, float32, {1, 1024, 64, 520, true, false}, random);
   check_gemm(float32, float32, {1, 1024, 70, 515, true, false, 0.5, 1}, random);
+  // Rows of b 2 KiB apart are copied there first.
+  check_gemm(float32, float32, {1, 128 + below(40), 512, 90 + below(9), false, false}, random);
+  check_gemm(float32, float32, {2, 150, 512 - 16, 80 + below(9), false, false, 0.5, 1, 16}, random);
   check_gemm(bfloat16, float32, {1, 96, 40, 1100, true, false, 1, 1}, random);
   check_gemm(float16, float16, {1, 40, 24, 2100, true, false}, random);
   for (const DType dtype : {float32, bfloat16}) check_gemm(dtype, float32, {1, 130, 203, 1100, false, false}, random);
@@ -73,6 +76,7 @@ TEST_P(GemmOnCpu, ResultsDoNotDependOnTheNumberOfThreads) {
       Case t{1 + below(3), 1 + below(300), 1 + below(1100), 1 + below(100), below(2) == 0, below(2) == 0};
       if (i % 3 == 0) t = {1, 1024, 64 + below(40), 512 + below(100), true, false};  // the swapped order
       if (i % 4 == 1) t = {1, 1 + below(130), 1 + below(130), 1000 + below(1000), true, false};
+      if (i == 5) t = {1, 128 + below(200), 1024, 60 + below(99), false, false};  // a copy of b
       if (i == 2) t = {1 + below(2), 30 + below(60), 30 + below(60), 5000 + below(3000), below(2) == 0, false};
       if (below(2)) t.alpha = 0.5;
       SCOPED_TRACE(describe(t, dtype, dtype));
