@@ -61,7 +61,7 @@ Way way_of(const ConvolutionShape& shape, DType dtype, bool onednn) {
 }
 Way forward_way(const ConvolutionShape& shape, DType dtype, bool fixed_weight) {
   if (kOwnIsFaster && ConvolutionWinograd::suits_forward(shape, dtype, fixed_weight)) return Way::kWinograd;
-  if (kOwnIsFaster && ConvolutionDepthwiseRows::suits(shape, dtype)) return Way::kDepthwiseRows;
+  if (kOwnIsFaster && ConvolutionDepthwiseRows::suits_forward(shape, dtype)) return Way::kDepthwiseRows;
   if (kOwnIsFaster && ConvolutionPointwise::suits(shape, dtype)) return Way::kPointwise;
   if (kOwnIsFaster && ConvolutionDirect::suits_forward(shape, dtype)) return Way::kDirect;
   return way_of(shape, dtype, ConvolutionOnednn::suits(shape, dtype));
@@ -75,6 +75,7 @@ Way input_way(const ConvolutionShape& s, DType dtype) {
 }
 Way weight_way(const ConvolutionShape& s, DType dtype) {
   if (kOwnIsFaster && ConvolutionWinograd::suits_backward_weight(s, dtype)) return Way::kWinograd;
+  if (kOwnIsFaster && ConvolutionDepthwiseRows::suits_backward_weight(s, dtype)) return Way::kDepthwiseRows;
   if (kOwnIsFaster && ConvolutionDirect::suits_backward_weight(s, dtype)) return Way::kDirect;
   const bool small =
       s.dilation == std::array<int64_t, 3>{1, 1, 1} && s.kernel[0] == 1 && s.kernel[1] <= 3 && s.kernel[2] <= 3;
@@ -198,6 +199,7 @@ int64_t convolution_backward_weight_workspace(Stream stream, const ConvolutionSh
   const Way way = weight_way(shape, dtype);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_weight_bytes();
   if (way == Way::kDirect) return ConvolutionDirect(shape).backward_weight_bytes();
+  if (way == Way::kDepthwiseRows) return ConvolutionDepthwiseRows(shape).backward_weight_bytes();
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_weight_bytes();
   if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
   return ConvolutionOnednn(shape, dtype).backward_weight_bytes();
@@ -208,6 +210,7 @@ void convolution_backward_weight(Stream stream, const ConvolutionShape& shape, C
   const Way way = weight_way(shape, x.dtype);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_weight(dy, x, dweight, workspace);
   if (way == Way::kDirect) return ConvolutionDirect(shape).backward_weight(dy, x, dweight, workspace);
+  if (way == Way::kDepthwiseRows) return ConvolutionDepthwiseRows(shape).backward_weight(dy, x, dweight, workspace);
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_weight(dy, x, dweight, workspace);
   if (way == Way::kColumns)
     return ConvolutionByColumns(stream, shape, x.dtype).backward_weight(dy, x, dweight, workspace);

@@ -1,8 +1,8 @@
 #pragma once
-// Depthwise convolutions of 3 x 3 pixels with stride 2 in fp32, of images that are larger than a core's cache: forward
-// pixel by pixel with all channels, so that memory is read and written in the order of its addresses. oneDNN goes
-// through an image once for a few channels at a time, which reads a part of each line of memory every time
-// (docs/performance.md). With stride 1 the arithmetic takes longer than memory, and oneDNN's is as fast.
+// Depthwise convolutions of 3 x 3 pixels with stride 1 or 2 in fp32, pixel by pixel with all channels, so that memory
+// is read and written in the order of its addresses. oneDNN goes through an image once for a few channels at a time,
+// which reads a part of each line of memory every time (docs/performance.md). Forward with stride 1 and of small images
+// the arithmetic takes longer than memory, and oneDNN's is as fast.
 
 #include "tern/kernels/convolution.h"
 
@@ -10,13 +10,17 @@ namespace tern::kernels::TERN_CPU {
 
 class ConvolutionDepthwiseRows {
  public:
-  /// Whether the class computes forward, and at level v3 is faster than oneDNN.
-  static bool suits(const ConvolutionShape& shape, DType dtype);
+  /// Whether the class computes the passes, and at level v3 is faster than oneDNN.
+  static bool suits_forward(const ConvolutionShape& shape, DType dtype);
+  static bool suits_backward_weight(const ConvolutionShape& shape, DType dtype);
 
   explicit ConvolutionDepthwiseRows(const ConvolutionShape& shape) : shape_(shape) {}
 
-  /// That of kernels/convolution.h. The same bits for any number of threads.
+  // The passes of kernels/convolution.h; of the weight's gradient bytes of workspace, too. The same bits for any number
+  // of threads.
   void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y) const;
+  int64_t backward_weight_bytes() const;
+  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const;
 
  private:
   const ConvolutionShape shape_;

@@ -215,6 +215,19 @@ void check_gradient_of_the_weight(std::mt19937_64& random, const std::vector<Con
 TEST_P(Convolution, GradientOfTheWeight) { check_gradient_of_the_weight(random, convolution_cases()); }
 TEST_P(Depthwise, GradientOfTheWeight) { check_gradient_of_the_weight(random, depthwise_cases()); }
 
+/// Several parts of the images' rows, which are added up; rows of which pixels are left over.
+TEST_P(Depthwise, GradientOfTheWeightOfLargeImages) {
+  if (!target().is_cpu()) return;
+  const auto depthwise = [](int64_t batch, int64_t channels, int64_t height, int64_t width, int64_t stride,
+                            int64_t padding) {
+    return convolution_shape(batch, channels, channels, channels,
+                             {{height, 3, stride, padding}, {width, 3, stride, padding}});
+  };
+  check_gradient_of_the_weight(
+      random, {depthwise(3, 24, 61, 58, 1, 1), depthwise(2, 40, 71, 67, 2, 1), depthwise(5, 8, 5, 3, 1, 0),
+               depthwise(2, 16, 3, 9, 2, 4), depthwise(1, 72, 9, 11, 1, 2), depthwise(40, 64, 4, 4, 1, 1)});
+}
+
 TEST_P(Convolution, GradientOfTheWeightOfUnevenShapes) {
   if (target().is_cpu()) check_gradient_of_the_weight(random, uneven_cases(random));
 }
