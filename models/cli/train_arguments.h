@@ -213,8 +213,8 @@ struct TrainArguments : ModelOptions {
                                                  "with --lookahead: the part of the way, default: 0.5", Bounds{0, 1});
   std::optional<double> dropout =
       option(&Self::dropout, std::nullopt, "--dropout",
-             "everywhere; default: the model's, except for small models of texts from scratch 0.5, and 0.3 from 4 MB "
-             "of text on",
+             "everywhere; EfficientNet's stochastic depth is its own; default: the model's, except for small models of "
+             "texts from scratch 0.5, and 0.3 from 4 MB of text on",
              Bounds{0, 1});
   std::string dtype =
       option(&Self::dtype, "auto", "--dtype",
@@ -241,8 +241,8 @@ struct TrainArguments : ModelOptions {
              Bounds{2, int64_t{1} << 40}, For::kTexts);
   int64_t batch_size = option(&Self::batch_size, 0, "--batch-size",
                               "texts: sequences a step, padded to the longest, instead of packing; images a "
-                              "step; default: 64, with --init 16, for cnn's speedrun 1000, less for sets of less "
-                              "than 50,000 images (50 steps an epoch), but 64 or more",
+                              "step; default: 64, with --init 16, for cnn's speedrun 1000, less with fewer than "
+                              "50,000 training images (50 steps an epoch), but 64 or more",
                               Bounds{1, 1000000});
   // At resume the batches of a step are compared, of all processes: check_same_run().
   int64_t accumulate =
