@@ -27,30 +27,33 @@ using test::has;
 std::vector<double> uniform(const std::string& name, int64_t count) {
   uint64_t base = 0xcbf29ce484222325;
   for (const unsigned char byte : name) base = (base ^ byte) * 0x100000001b3;
-  std::vector<double> values;
+  std::vector<double> values(static_cast<size_t>(count));
+  double* const to = values.data();
   for (int64_t i = 0; i < count; ++i) {
     uint64_t z = base + static_cast<uint64_t>(i) + 0x9e3779b97f4a7c15;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9;
     z = (z ^ (z >> 27)) * 0x94d049bb133111eb;
-    values.push_back(static_cast<double>((z ^ (z >> 31)) >> 40) / 0x1p24);
+    to[i] = static_cast<double>((z ^ (z >> 31)) >> 40) / 0x1p24;
   }
   return values;
 }
 
 Tensor value_of(const std::string& name, const Shape& shape) {
-  std::vector<double> u = uniform(name, shape.numel());
-  for (double& v : u) {
-    if (name.ends_with("running_var"))
-      v = 0.5 + v;
-    else if (shape.dims() == 1 && name.ends_with("weight"))
-      v = 0.3 + 0.5 * v;
-    else if (shape.dims() > 1)
-      v = (2 * v - 1) * std::sqrt(3 / double(shape.numel() / shape[0]));
-    else
-      v = (2 * v - 1) * 0.2;
-    v = static_cast<float>(v);
-  }
-  return from_vector(u, shape);
+  std::vector<double> values = uniform(name, shape.numel());
+  const auto replace = [&](const auto& value) {
+    double* const v = values.data();
+    for (size_t i = 0; i < values.size(); ++i) v[i] = static_cast<float>(value(v[i]));
+  };
+  const double bound = std::sqrt(3 / double(shape.numel() / shape[0]));
+  if (name.ends_with("running_var"))
+    replace([](double v) { return 0.5 + v; });
+  else if (shape.dims() == 1 && name.ends_with("weight"))
+    replace([](double v) { return 0.3 + 0.5 * v; });
+  else if (shape.dims() > 1)
+    replace([&](double v) { return (2 * v - 1) * bound; });
+  else
+    replace([](double v) { return (2 * v - 1) * 0.2; });
+  return from_vector(values, shape);
 }
 
 CnnConfig config_of(const std::string& name, int64_t side, int64_t classes = 7) {
