@@ -88,8 +88,17 @@ check_floors() {
 
 check_headers() {
   local scratch status=0
-  scratch=$(mktemp -d)
+  # Where ccache knows the files again, if there is a build folder.
+  if [[ -d build ]]; then
+    scratch=$root/build/headers
+    rm -rf "$scratch"
+    mkdir "$scratch"
+  else
+    scratch=$(mktemp -d)
+  fi
   ln -s "$root" "$scratch/tern"
+  export TERN_LAUNCHER="" CCACHE_BASEDIR=$root CCACHE_DEPEND=1
+  ! command -v ccache >/dev/null || TERN_LAUNCHER=ccache
   export TERN_HEADER_SCRATCH=$scratch
   # Programs of benchmarks may not be built together with the tests.
   find "${floors[@]}" -path "bench/*/*" -prune -o \( -name '*.cpp' -o -name '*.cu' \) -print0 |
@@ -109,11 +118,12 @@ check_headers() {
       flags=(-isystem "$cuda" -DTERN_SIMT=1 -DSIMT_WITH_CUDA_HEADERS -include tests/emulator/simt/simt.h)
     fi
     [[ $0 != kernels/cuda/* ]] || flags+=(-DTERN_SIMT=1 -Wno-unknown-pragmas -include tests/emulator/simt/simt.h)
-    if ! printf "#include \"tern/%s\"\n" "$0" "$0" |
-        "${CXX:-g++}" -std=c++20 -fsyntax-only -Wall -Wextra -Wno-unused-parameter -Werror "${flags[@]}" \
-          -DTERN_CPU_HAS_V2=1 -DTERN_CPU_HAS_V3=1 -DTERN_CPU_HAS_V4=1 \
-          -I "$TERN_HEADER_SCRATCH" -isystem /usr/include/eigen3 -x c++ - >"$TERN_HEADER_SCRATCH/$$" 2>&1; then
-      printf "%s: does not compile alone\n%s\n" "$0" "$(head -n 20 "$TERN_HEADER_SCRATCH/$$")"
+    file=$TERN_HEADER_SCRATCH/${0//\//-}
+    printf "#include \"tern/%s\"\n" "$0" "$0" >"$file.cpp"
+    if ! $TERN_LAUNCHER "${CXX:-g++}" -std=c++20 -Wall -Wextra -Wno-unused-parameter -Wno-unused-function -Werror \
+        "${flags[@]}" -DTERN_CPU_HAS_V2=1 -DTERN_CPU_HAS_V3=1 -DTERN_CPU_HAS_V4=1 -I "$TERN_HEADER_SCRATCH" \
+        -isystem /usr/include/eigen3 -MD -MF "$file.d" -c "$file.cpp" -o "$file.o" >"$file.log" 2>&1; then
+      printf "%s: does not compile alone\n%s\n" "$0" "$(head -n 20 "$file.log")"
       exit 1
     fi' || status=1
   rm -rf "$scratch"

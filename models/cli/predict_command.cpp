@@ -133,7 +133,8 @@ class Predictor {
       const models::Prediction& p = predictions[i];
       if (std::any_of(p.logits.begin(), p.logits.end(), [](double value) { return std::isnan(value); })) {
         end_output();
-        fail(tern::detail::printable(inputs[i]), ": the model's output is NaN; its weights are damaged, or its training diverged");
+        fail(tern::detail::printable(inputs[i]),
+             ": the model's output is NaN; its weights are damaged, or its training diverged");
       }
       std::cout << (a_.jsonl ? json_text(record_of(p, model)) : line_of(p, model)) << "\n";
     }

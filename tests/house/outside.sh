@@ -76,6 +76,7 @@ subdirectory() {
     options+=("-D$name=$(cached $name)")
   done
   export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
+  export CCACHE_SLOPPINESS=${CCACHE_SLOPPINESS:-pch_defines,time_macros}  # else it leaves precompiled headers alone
   before=$(cd "$project" && find . | sort)
   expect "FetchContent takes Tern in" \
     runs "$cmake" "${options[@]}" -B "$scratch/build" -DTERN_WAY=fetch "-DFETCHCONTENT_SOURCE_DIR_TERN=$root"
