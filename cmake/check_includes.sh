@@ -88,7 +88,7 @@ check_floors() {
 
 check_headers() {
   local scratch status=0
-  # Where ccache knows the files again, if there is a build folder.
+  # ccache finds a file again in the same place of a clone.
   if [[ -d build ]]; then
     scratch=$root/build/headers
     rm -rf "$scratch"
@@ -120,7 +120,7 @@ check_headers() {
     [[ $0 != kernels/cuda/* ]] || flags+=(-DTERN_SIMT=1 -Wno-unknown-pragmas -include tests/emulator/simt/simt.h)
     file=$TERN_HEADER_SCRATCH/${0//\//-}
     printf "#include \"tern/%s\"\n" "$0" "$0" >"$file.cpp"
-    if ! $TERN_LAUNCHER "${CXX:-g++}" -std=c++20 -Wall -Wextra -Wno-unused-parameter -Wno-unused-function -Werror \
+    if ! $TERN_LAUNCHER "${CXX:-g++}" -std=c++20 -Wall -Wextra -Wno-unused-parameter -Werror \
         "${flags[@]}" -DTERN_CPU_HAS_V2=1 -DTERN_CPU_HAS_V3=1 -DTERN_CPU_HAS_V4=1 -I "$TERN_HEADER_SCRATCH" \
         -isystem /usr/include/eigen3 -MD -MF "$file.d" -c "$file.cpp" -o "$file.o" >"$file.log" 2>&1; then
       printf "%s: does not compile alone\n%s\n" "$0" "$(head -n 20 "$file.log")"

@@ -187,7 +187,7 @@ void add_rows(const ConvolutionShape& s, const float* dy, const float* x, int64_
     const float *const image = x + row / s.out[1] * s.in[1] * in_row, *const gradient = dy + row * out_row;
     patches.set_row(image, row % s.out[1]);
     // What the next row reads besides.
-    const int64_t next = patches.first_line(row % s.out[1]) + kSide;
+    const int64_t next = std::max<int64_t>(patches.first_line(row % s.out[1]) + kSide, 0);
     Ahead later_x(image + next * in_row, std::clamp<int64_t>(s.in[1] - next, 0, kStride) * in_row, steps);
     Ahead later_dy(gradient + out_row, row + 1 < end ? out_row : 0, steps);
     int64_t o = 0;

@@ -350,38 +350,8 @@ void gemm_columns(const Problem& p, const char* a, const char* b, char* c, char*
                          memory, write_panels);
 }
 
-/// Computes one tile of an fp32 product.
-void sgemm_tile(const Problem& p, const char* a, const char* b, char* c, int64_t row, int64_t rows, int64_t col,
-                int64_t cols) {
-  sgemm(p.transpose_a, p.transpose_b, rows, cols, p.k, static_cast<float>(p.alpha),
-        reinterpret_cast<const float*>(a) + (p.transpose_a ? row : row * p.lda), p.lda,
-        reinterpret_cast<const float*>(b) + (p.transpose_b ? col * p.ldb : col), p.ldb, static_cast<float>(p.beta),
-        reinterpret_cast<float*>(c) + row * p.ldc + col, p.ldc);
-}
-
-void gemm_direct(const Problem& p, const char* a, const char* b, char* c) {
-  gemm_tiny({p.transpose_a, p.transpose_b, p.m, p.n, p.k, static_cast<float>(p.alpha),
-             reinterpret_cast<const float*>(a), p.lda, reinterpret_cast<const float*>(b), p.ldb,
-             static_cast<float>(p.beta), reinterpret_cast<float*>(c), p.ldc});
-}
-
-void gemm_sgemm(const Problem& p, const char* a, const char* b, char* c) {
-  Tiles(p.m, p.n, p.k).run([&](int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t) {
-    sgemm_tile(p, a, b, c, row, rows, col, cols);
-  });
-}
-
 /// The distance between rows of a copy of b: no multiple of 2 KiB, as it is in b.
 int64_t spread_stride(const Problem& p) { return p.n + ((p.n + 16) % 512 == 0 ? 32 : 16); }
-void gemm_spread(Problem p, const char* a, const char* b, char* c, char* memory) {
-  const auto* const from = reinterpret_cast<const float*>(b);
-  auto* const to = reinterpret_cast<float*>(memory);
-  parallel_for(p.k, std::max<int64_t>(1, 16384 / p.n), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) std::copy_n(from + r * p.ldb, p.n, to + r * spread_stride(p));
-  });
-  p.ldb = spread_stride(p);
-  gemm_sgemm(p, a, memory, c);
-}
 
 RowBlocks make_blocks(const Problem& p) {
   return RowBlocks(p.input, p.output, p.plain(), p.transpose_b, p.m, p.n, p.k, p.lda, p.ldb, p.ldc);
@@ -406,6 +376,37 @@ int64_t workspace_of(const Problem& p) {
     default:
       return 0;
   }
+}
+
+/// Computes one tile of an fp32 product.
+void sgemm_tile(const Problem& p, const char* a, const char* b, char* c, int64_t row, int64_t rows, int64_t col,
+                int64_t cols) {
+  sgemm(p.transpose_a, p.transpose_b, rows, cols, p.k, static_cast<float>(p.alpha),
+        reinterpret_cast<const float*>(a) + (p.transpose_a ? row : row * p.lda), p.lda,
+        reinterpret_cast<const float*>(b) + (p.transpose_b ? col * p.ldb : col), p.ldb, static_cast<float>(p.beta),
+        reinterpret_cast<float*>(c) + row * p.ldc + col, p.ldc);
+}
+
+void gemm_direct(const Problem& p, const char* a, const char* b, char* c) {
+  gemm_tiny({p.transpose_a, p.transpose_b, p.m, p.n, p.k, static_cast<float>(p.alpha),
+             reinterpret_cast<const float*>(a), p.lda, reinterpret_cast<const float*>(b), p.ldb,
+             static_cast<float>(p.beta), reinterpret_cast<float*>(c), p.ldc});
+}
+
+void gemm_sgemm(const Problem& p, const char* a, const char* b, char* c) {
+  Tiles(p.m, p.n, p.k).run([&](int64_t row, int64_t rows, int64_t col, int64_t cols, int64_t) {
+    sgemm_tile(p, a, b, c, row, rows, col, cols);
+  });
+}
+
+void gemm_spread(Problem p, const char* a, const char* b, char* c, char* memory) {
+  const auto* const from = reinterpret_cast<const float*>(b);
+  auto* const to = reinterpret_cast<float*>(memory);
+  parallel_for(p.k, std::max<int64_t>(1, 16384 / p.n), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) std::copy_n(from + r * p.ldb, p.n, to + r * spread_stride(p));
+  });
+  p.ldb = spread_stride(p);
+  gemm_sgemm(p, a, memory, c);
 }
 
 void gemm_one(const Problem& p, const char* a, const char* b, char* c, void* workspace) {

@@ -143,7 +143,6 @@ TEST(ConvNorm, ChangesAreNoticed) {
   check("to(float32)");
 }
 
-/// The packed weight is of one shape and dtype of images.
 /// A weight that an adapter makes is not the layer's own.
 TEST(ConvNorm, OfAParametrizedConvolution) {
   Generator generator = fresh_generator();
@@ -157,6 +156,7 @@ TEST(ConvNorm, OfAParametrizedConvolution) {
   expect_alike(pair.joined(x), pair.separate(x, ImageActivation::kNone, {}));
 }
 
+/// The packed weight is of one shape and dtype of images.
 TEST(ConvNorm, OtherImagesThanBefore) {
   // By Winograd's algorithm an element of either result may be off by 1.9e-5 of their root mean square
   // (docs/numerics.md), which for a channel whose norm multiplies by 2.7 / sqrt(0.5) is 2.2; compared with 4.
