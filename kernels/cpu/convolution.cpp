@@ -62,13 +62,14 @@ Way way_of(const ConvolutionShape& shape, DType dtype, bool onednn) {
 Way forward_way(const ConvolutionShape& shape, DType dtype, bool fixed_weight) {
   if (kOwnIsFaster && ConvolutionWinograd::suits_forward(shape, dtype, fixed_weight)) return Way::kWinograd;
   if (kOwnIsFaster && ConvolutionDepthwiseRows::suits_forward(shape, dtype)) return Way::kDepthwiseRows;
-  if (kOwnIsFaster && ConvolutionPointwise::suits(shape, dtype)) return Way::kPointwise;
+  if (kOwnIsFaster && ConvolutionPointwise::suits_forward(shape, dtype)) return Way::kPointwise;
   if (kOwnIsFaster && ConvolutionDirect::suits_forward(shape, dtype)) return Way::kDirect;
   return way_of(shape, dtype, ConvolutionOnednn::suits(shape, dtype));
 }
 // oneDNN 2.6 takes ten times as long for the gradients of other depthwise convolutions.
 Way input_way(const ConvolutionShape& s, DType dtype) {
   if (kOwnIsFaster && ConvolutionWinograd::suits_backward_input(s, dtype)) return Way::kWinograd;
+  if (kOwnIsFaster && ConvolutionPointwise::suits_backward_input(s, dtype)) return Way::kPointwise;
   if (kOwnIsFaster && ConvolutionDirect::suits_backward_input(s, dtype)) return Way::kDirect;
   const bool slow = ConvolutionDepthwise::suits(s, dtype) && s.dilation != std::array<int64_t, 3>{1, 1, 1};
   return way_of(s, dtype, ConvolutionOnednn::suits_backward(s, dtype) && !slow);
@@ -76,6 +77,7 @@ Way input_way(const ConvolutionShape& s, DType dtype) {
 Way weight_way(const ConvolutionShape& s, DType dtype) {
   if (kOwnIsFaster && ConvolutionWinograd::suits_backward_weight(s, dtype)) return Way::kWinograd;
   if (kOwnIsFaster && ConvolutionDepthwiseRows::suits_backward_weight(s, dtype)) return Way::kDepthwiseRows;
+  if (kOwnIsFaster && ConvolutionPointwise::suits_backward_weight(s, dtype)) return Way::kPointwise;
   if (kOwnIsFaster && ConvolutionDirect::suits_backward_weight(s, dtype)) return Way::kDirect;
   const bool small =
       s.dilation == std::array<int64_t, 3>{1, 1, 1} && s.kernel[0] == 1 && s.kernel[1] <= 3 && s.kernel[2] <= 3;
@@ -179,7 +181,7 @@ int64_t convolution_backward_input_workspace(Stream stream, const ConvolutionSha
   const Way way = input_way(shape, dtype);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_input_bytes();
   if (way == Way::kDirect) return ConvolutionDirect(shape).backward_input_bytes();
-  if (way == Way::kDepthwise) return 0;
+  if (way == Way::kDepthwise || way == Way::kPointwise) return 0;
   if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
   return ConvolutionOnednn(shape, dtype).backward_input_bytes();
 }
@@ -189,6 +191,7 @@ void convolution_backward_input(Stream stream, const ConvolutionShape& shape, Co
   const Way way = input_way(shape, dx.dtype);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_input(dy, weight, dx, workspace);
   if (way == Way::kDirect) return ConvolutionDirect(shape).backward_input(dy, weight, dx, workspace);
+  if (way == Way::kPointwise) return ConvolutionPointwise(shape).backward_input(dy, weight, dx);
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_input(dy, weight, dx);
   if (way == Way::kColumns)
     return ConvolutionByColumns(stream, shape, dx.dtype).backward_input(dy, weight, dx, workspace);
@@ -199,6 +202,7 @@ int64_t convolution_backward_weight_workspace(Stream stream, const ConvolutionSh
   const Way way = weight_way(shape, dtype);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_weight_bytes();
   if (way == Way::kDirect) return ConvolutionDirect(shape).backward_weight_bytes();
+  if (way == Way::kPointwise) return ConvolutionPointwise(shape).backward_weight_bytes();
   if (way == Way::kDepthwiseRows) return ConvolutionDepthwiseRows(shape).backward_weight_bytes();
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_weight_bytes();
   if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
@@ -210,6 +214,7 @@ void convolution_backward_weight(Stream stream, const ConvolutionShape& shape, C
   const Way way = weight_way(shape, x.dtype);
   if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_weight(dy, x, dweight, workspace);
   if (way == Way::kDirect) return ConvolutionDirect(shape).backward_weight(dy, x, dweight, workspace);
+  if (way == Way::kPointwise) return ConvolutionPointwise(shape).backward_weight(dy, x, dweight, workspace);
   if (way == Way::kDepthwiseRows) return ConvolutionDepthwiseRows(shape).backward_weight(dy, x, dweight, workspace);
   if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_weight(dy, x, dweight, workspace);
   if (way == Way::kColumns)

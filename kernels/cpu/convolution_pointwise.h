@@ -9,16 +9,23 @@ namespace tern::kernels::TERN_CPU {
 
 class ConvolutionPointwise {
  public:
-  /// Whether the class computes forward, and at level v3 is faster than oneDNN.
-  static bool suits(const ConvolutionShape& shape, DType dtype);
+  /// Whether the class computes the passes, and at level v3 is faster than other code.
+  static bool suits_forward(const ConvolutionShape& shape, DType dtype);
+  static bool suits_backward_input(const ConvolutionShape& shape, DType dtype);
+  static bool suits_backward_weight(const ConvolutionShape& shape, DType dtype);
 
-  explicit ConvolutionPointwise(const ConvolutionShape& shape) : shape_(shape) {}
+  explicit ConvolutionPointwise(const ConvolutionShape& shape)
+      : shape_(shape), pixels_(shape.batch * shape.out_pixels()) {}
 
-  /// That of kernels/convolution.h. The same bits for any number of threads.
+  // Those of kernels/convolution.h. The same bits for any number of threads.
   void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y) const;
+  void backward_input(ConstView dy, ConstView weight, View dx) const;
+  int64_t backward_weight_bytes() const;
+  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const;
 
  private:
   const ConvolutionShape shape_;
+  const int64_t pixels_;
 };
 
 }  // namespace tern::kernels::TERN_CPU

@@ -108,18 +108,18 @@ void check_forward(std::mt19937_64& random, const std::vector<ConvolutionShape>&
 }
 TEST_P(Convolution, Forward) { check_forward(random, convolution_cases()); }
 TEST_P(Depthwise, Forward) { check_forward(random, depthwise_cases()); }
+ConvolutionShape pointwise(int64_t in, int64_t out, int64_t height, int64_t width) {
+  return convolution_shape(2, in, out, 1, {{height, 1, 1, 0}, {width, 1, 1, 0}});
+}
 /// Images that the CPU computes in the order of memory: a depthwise one of 640 KB, and few channels to many.
 TEST_P(Convolution, LargeImages) {
   if (!target().is_cpu()) return;
   const auto depthwise = [](int64_t channels, int64_t height, int64_t width, int64_t padding) {
     return convolution_shape(2, channels, channels, channels, {{height, 3, 2, padding}, {width, 3, 2, padding}});
   };
-  const auto pointwise = [](int64_t in, int64_t out, int64_t height, int64_t width) {
-    return convolution_shape(2, in, out, 1, {{height, 1, 1, 0}, {width, 1, 1, 0}});
-  };
   check_forward(random, {depthwise(9, 131, 118, 1), depthwise(32, 75, 68, 2), depthwise(75, 47, 46, 1),
                          depthwise(33, 71, 70, 0), pointwise(13, 37, 29, 23), pointwise(1, 8, 31, 17),
-                         pointwise(32, 72, 23, 23), pointwise(7, 130, 41, 51)});
+                         pointwise(32, 72, 23, 23), pointwise(7, 130, 41, 51), pointwise(9, 16, 29, 19)});
 }
 
 /// Shapes of which a block of pixels, a panel of channels or a part of the depth is left over, and others drawn by
@@ -226,6 +226,18 @@ TEST_P(Depthwise, GradientOfTheWeightOfLargeImages) {
   check_gradient_of_the_weight(
       random, {depthwise(3, 24, 61, 58, 1, 1), depthwise(2, 40, 71, 67, 2, 1), depthwise(5, 8, 5, 3, 1, 0),
                depthwise(2, 16, 3, 9, 2, 4), depthwise(1, 72, 9, 11, 1, 2), depthwise(40, 64, 4, 4, 1, 1)});
+}
+
+/// 1 x 1: each number of vectors that channels are summed in, channels and pixels left over, and several parts of the
+/// pixels (the last two).
+TEST_P(Convolution, GradientsOfOnePixel) {
+  if (!target().is_cpu()) return;
+  const std::vector<ConvolutionShape> shapes = {
+      pointwise(8, 13, 23, 29),  pointwise(16, 72, 17, 41), pointwise(24, 31, 19, 23), pointwise(32, 7, 13, 31),
+      pointwise(40, 45, 11, 13), pointwise(56, 50, 9, 25),  pointwise(9, 33, 15, 17),  pointwise(120, 1, 7, 9),
+      pointwise(8, 2040, 3, 5),  pointwise(64, 64, 29, 37), pointwise(48, 335, 15, 29)};
+  check_gradient_of_the_input(random, shapes);
+  check_gradient_of_the_weight(random, shapes);
 }
 
 TEST_P(Convolution, GradientOfTheWeightOfUnevenShapes) {
