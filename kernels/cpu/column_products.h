@@ -6,7 +6,9 @@
 #include <cstring>
 
 #include "tern/kernels/cpu/gemm_blocks.h"
+#include "tern/kernels/cpu/prefetch.h"
 #include "tern/kernels/cpu/register_products.h"
+#include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/kernel.h"
 #include "tern/kernels/parallel.h"
 
@@ -89,6 +91,85 @@ class ColumnProducts {
 
   const int64_t m_, n_, k_, strips_, threads_;
   int64_t block_;
+};
+
+/// The same for few columns, which are read where they are. n: whole vectors. Parts of the rows, of which there are as
+/// many as suit the sizes, are summed on their own and then added in order.
+class FewColumnProducts {
+ public:
+  /// Whether the sums share the L2 cache with a block of rows.
+  static bool suits(int64_t m, int64_t n) { return m * n <= 16384; }
+
+  FewColumnProducts(int64_t m, int64_t n, int64_t k)
+      : m_(m), n_(n), k_(k), parts_(std::clamp<int64_t>(m * n * k / kPartProducts, 1, std::min(kMaxParts, k))) {
+    constexpr int64_t kMinBlock = 2048, kMaxBlock = 12288;  // numbers of a block of rows
+    block_ = std::max<int64_t>(std::clamp(4 * m * n, kMinBlock, kMaxBlock) / (m + n), 16);
+    for_vectors([&]<int kMaxCount, int kVectors>(int64_t) { steps_ += (m + kMaxCount - 1) / kMaxCount; });
+  }
+
+  int64_t bytes() const { return 64 + parts_ * (sums_bytes() + memory_bytes()); }
+
+  /// Replaces c[m, n]; a: [k, m]. b(first, count, memory): where rows [first, first + count) of b are, which may be
+  /// written to `memory`, count * n floats.
+  template <class Rows>
+  void run(const float* a, float* c, void* memory, const Rows& b) const {
+    char* const begin = align_up(memory);
+    const auto sums = [&](int64_t part) { return reinterpret_cast<float*>(begin + part * sums_bytes()); };
+    parallel_for(parts_, 1, [&](int64_t first, int64_t last) {
+      for (int64_t part = first; part < last; ++part)
+        add_part(a, part, sums(part), reinterpret_cast<float*>(begin + parts_ * sums_bytes() + part * memory_bytes()),
+                 b);
+    });
+    std::copy_n(sums(0), m_ * n_, c);
+    for (int64_t part = 1; part < parts_; ++part) add_to(c, sums(part), m_ * n_);
+  }
+
+ private:
+  static constexpr int64_t kPartProducts = 1 << 21, kMaxParts = 32;
+
+  int64_t sums_bytes() const { return align_up(m_ * n_ * 4); }
+  int64_t memory_bytes() const { return align_up(block_ * n_ * 4); }
+
+  /// A block of rows stays in cache until it has met all columns; the next one is loaded meanwhile, in the order of
+  /// memory.
+  template <class Rows>
+  void add_part(const float* a, int64_t part, float* sums, float* memory, const Rows& b) const {
+    const int64_t begin = k_ * part / parts_, end = k_ * (part + 1) / parts_;
+    for (int64_t first = begin; first < end; first += block_) {
+      const int64_t count = std::min(block_, end - first), next = std::min(block_, end - first - count);
+      const float *const as = a + first * m_, *const bs = b(first, count, memory);
+      Ahead later_a(as + count * m_, next * m_, steps_), later_b(bs + count * n_, bs == memory ? 0 : next * n_, steps_);
+      for_vectors([&]<int kMaxCount, int kVectors>(int64_t column) {
+        for_rows<kMaxCount>(m_, [&]<int kCount>(int64_t i) {
+          later_a.load();
+          later_b.load();
+          multiply_columns<kCount, kVectors>(as + i, m_, bs + column, n_, count, first > begin, sums + i * n_ + column,
+                                             n_);
+        });
+      });
+    }
+  }
+
+  /// body.operator()<rows, vectors>(column): twelve sums at a time where that is possible.
+  template <class Body>
+  void for_vectors(const Body& body) const {
+    for (int64_t column = 0; column < n_;) {
+      const int64_t vectors = (n_ - column) / kLanes;
+      if (vectors == 1) {
+        body.template operator()<6, 1>(column);
+        column += kLanes;
+      } else if (vectors == 2 || vectors == 4) {
+        body.template operator()<6, 2>(column);
+        column += 2 * kLanes;
+      } else {
+        body.template operator()<4, 3>(column);
+        column += 3 * kLanes;
+      }
+    }
+  }
+
+  const int64_t m_, n_, k_, parts_;
+  int64_t block_, steps_ = 0;  // steps_: products of a block
 };
 
 }  // namespace

@@ -311,7 +311,7 @@ bool ConvolutionDirect::suits_backward_input(const ConvolutionShape& s, DType dt
   return computes(s, dtype) && (s.kernel_size() > 1 ? s.in_channels >= 16 : s.is_product() && s.in_channels >= 512);
 }
 bool ConvolutionDirect::suits_backward_weight(const ConvolutionShape& s, DType dtype) {
-  return computes(s, dtype) && s.in_channels * s.out_channels >= (s.kernel_size() > 1 ? 128 : 16384);
+  return computes(s, dtype) && s.in_channels * s.out_channels >= (s.kernel_size() > 1 ? 48 : 16384);
 }
 
 int64_t ConvolutionDirect::forward_bytes(bool packed) const {

@@ -4,10 +4,25 @@
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/cpu/column_products.h"
 #include "tern/kernels/cpu/convolution_direct.h"
+#include "tern/kernels/cpu/prefetch.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
+
+/// to[i * to_step + k] = from[i * from_step + k] for k < n, i < count.
+void copy_runs(const float* from, int64_t from_step, int64_t n, int64_t count, float* to, int64_t to_step) {
+  const bool few = n >= kLanes && n <= 2 * kLanes;
+  for (; count > 0; --count, from += from_step, to += to_step) {
+    if (few) {  // without a call
+      const Lanes first = load_vector(from), last = load_vector(from + n - kLanes);
+      store_vector(to, first);
+      store_vector(to + n - kLanes, last);
+    } else {
+      std::memcpy(to, from, static_cast<size_t>(n) * 4);
+    }
+  }
+}
 
 /// The gradient of a weight: sums[channel of the output][number], where the numbers are those that an output pixel
 /// reads: [kernel's rows][columns][channels of the input].
@@ -17,59 +32,128 @@ class WeightGradient {
       : s_(s),
         run_(s.kernel[2] * s.in_channels),
         depth_(s.kernel[1] * run_),
-        products_(s.out_channels, depth_, s.batch * s.out_pixels()) {}
+        width_(s.in[2] * s.in_channels),
+        row_(FewColumnProducts::suits(s.out_channels, vectors(depth_)) ? vectors(depth_) : padded(depth_)),
+        pixels_(s.batch * s.out_pixels()),
+        first_inside_((s.padding[2] + s.stride[2] - 1) / s.stride[2]),
+        end_inside_(std::max<int64_t>(s.in[2] + s.padding[2] - s.kernel[2] + s.stride[2], 0) / s.stride[2]) {}
 
-  int64_t bytes() const { return 64 + sums_bytes() + products_.bytes(); }
+  int64_t bytes() const { return 64 + sums_bytes() + (few() ? few_products().bytes() : products().bytes()); }
 
   void run(const float* dy, const float* x, float* dweight, void* workspace) const {
     char* const memory = align_up(workspace);
     float* const sums = in_place() ? dweight : reinterpret_cast<float*>(memory);
-    products_.run(dy, s_.out_channels, false, sums, in_place() ? depth_ : padded(depth_), memory + sums_bytes(),
-                  [&](int64_t first, int64_t count, int64_t begin, int64_t numbers, float* panels) {
-                    write_panels(x, first, count, begin, numbers, panels);
-                  });
+    if (few())
+      few_products().run(dy, sums, memory + sums_bytes(), [&](int64_t first, int64_t count, float* to) {
+        write_rows(x, first, count, to);
+        return to;
+      });
+    else
+      products().run(dy, s_.out_channels, false, sums, row_, memory + sums_bytes(),
+                     [&](int64_t first, int64_t count, int64_t begin, int64_t numbers, float* panels) {
+                       write_panels(x, first, count, begin, numbers, panels);
+                     });
     if (!in_place()) write_weight(sums, dweight);
   }
 
  private:
   static constexpr int64_t kNumbers = ColumnProducts::kNumbers;
+  struct Pixel {
+    int64_t image, row, column;
+  };
+
+  static constexpr int64_t vectors(int64_t numbers) { return (numbers + kLanes - 1) / kLanes * kLanes; }
+
+  bool few() const { return FewColumnProducts::suits(s_.out_channels, vectors(depth_)); }
+  FewColumnProducts few_products() const { return {s_.out_channels, row_, pixels_}; }
+  ColumnProducts products() const { return {s_.out_channels, depth_, pixels_}; }
 
   /// Whether the sums are the gradient itself.
   bool in_place() const { return s_.kernel_size() == 1 && depth_ % kLanes == 0; }
-  int64_t sums_bytes() const { return in_place() ? 0 : align_up(s_.out_channels * padded(depth_) * 4); }
+  int64_t sums_bytes() const { return in_place() ? 0 : align_up(s_.out_channels * row_ * 4); }
+
+  Pixel pixel_at(int64_t p) const { return {p / s_.out_pixels(), p / s_.out[2] % s_.out[1], p % s_.out[2]}; }
+
+  /// body(p, Pixel) for p < count: output pixels from `first` on.
+  template <class Body>
+  void for_pixels(int64_t first, int64_t count, const Body& body) const {
+    Pixel pixel = pixel_at(first);
+    for (int64_t p = 0; p < count; ++p) {
+      body(p, pixel);
+      if (++pixel.column < s_.out[2]) continue;
+      pixel.column = 0;
+      if (++pixel.row < s_.out[1]) continue;
+      pixel.row = 0;
+      ++pixel.image;
+    }
+  }
+
+  /// Null outside of the image.
+  const float* line(const float* x, int64_t image, int64_t y) const {
+    return y >= 0 && y < s_.in[1] ? x + (image * s_.in[1] + y) * width_ : nullptr;
+  }
+
+  /// Numbers [begin, end) of a pixel, with zeros beside the image.
+  void copy_numbers(const float* x, const Pixel& pixel, int64_t begin, int64_t end, float* to) const {
+    const int64_t left = (pixel.column * s_.stride[2] - s_.padding[2]) * s_.in_channels;
+    for (int64_t n = begin, i = begin / run_; n < end; ++i) {
+      const int64_t place = left + n - i * run_, some = std::min(end, (i + 1) * run_) - n;
+      const float* const from = line(x, pixel.image, pixel.row * s_.stride[1] - s_.padding[1] + i);
+      if (!from)
+        std::fill_n(to, some, 0.0f);
+      else if (place >= 0 && place + some <= width_)
+        std::memcpy(to, from + place, static_cast<size_t>(some) * 4);
+      else
+        for (int64_t k = 0; k < some; ++k) to[k] = place + k >= 0 && place + k < width_ ? from[place + k] : 0.0f;
+      n += some;
+      to += some;
+    }
+  }
+
+  /// rows: [pixels][row_], zeros behind the last number.
+  void write_rows(const float* x, int64_t first, int64_t count, float* rows) const {
+    for (int64_t p = 0; p < count; ++p) store_vector(rows + (p + 1) * row_ - kLanes, Lanes{});
+    for (const int64_t last = first + count; first < last;) {
+      const Pixel pixel = pixel_at(first);
+      const int64_t some = std::min(last - first, s_.out[2] - pixel.column);
+      for (int64_t i = 0; i < s_.kernel[1]; ++i) write_runs(x, pixel, i, some, rows);
+      first += some;
+      rows += some * row_;
+    }
+  }
+
+  /// What `count` pixels of one row, from `pixel` on, read of row i of the kernel.
+  void write_runs(const float* x, const Pixel& pixel, int64_t i, int64_t count, float* rows) const {
+    const int64_t y = pixel.row * s_.stride[1] - s_.padding[1] + i, step = s_.stride[2] * s_.in_channels;
+    const int64_t start = pixel.column * step;
+    int64_t begin = count, end = count;  // of the pixels whose runs are inside of the image
+    if (const float* const from = line(x, pixel.image, y)) {
+      begin = std::clamp<int64_t>(first_inside_ - pixel.column, 0, count);
+      end = std::clamp<int64_t>(end_inside_ - pixel.column, begin, count);
+      copy_runs(from + start + begin * step - s_.padding[2] * s_.in_channels, step, run_, end - begin,
+                rows + begin * row_ + i * run_, row_);
+    }
+    for (int64_t q = 0; q < begin; ++q) copy_run(x, pixel, q, i, rows);
+    for (int64_t q = end; q < count; ++q) copy_run(x, pixel, q, i, rows);
+    // A line that the next row reads besides.
+    if (i + s_.stride[1] < s_.kernel[1] || start >= width_) return;
+    if (const float* const later = line(x, pixel.image, y + s_.stride[1]))
+      prefetch<0>(later + start, std::min(count * step, width_ - start));
+  }
+
+  /// The same of one of these pixels.
+  void copy_run(const float* x, const Pixel& pixel, int64_t q, int64_t i, float* rows) const {
+    copy_numbers(x, {pixel.image, pixel.row, pixel.column + q}, i * run_, (i + 1) * run_, rows + q * row_ + i * run_);
+  }
 
   /// panels: [panels of numbers from `begin` on][pixels][kPanel], zeros behind the last number.
   void write_panels(const float* x, int64_t first, int64_t count, int64_t begin, int64_t numbers, float* panels) const {
     alignas(64) float values[kNumbers] = {};
-    const int64_t end = begin + numbers, width = s_.in[2] * s_.in_channels;
-    int64_t column = first % s_.out[2], row = first / s_.out[2] % s_.out[1], image = first / s_.out_pixels();
-    for (int64_t p = 0; p < count; ++p) {
-      const int64_t top = row * s_.stride[1] - s_.padding[1];
-      const int64_t left = (column * s_.stride[2] - s_.padding[2]) * s_.in_channels;
-      const float* from = values;
-      for (int64_t n = begin, i = begin / run_; n < end; ++i) {
-        const int64_t y = top + i, place = left + n - i * run_, some = std::min(end, (i + 1) * run_) - n;
-        float* const to = values + (n - begin);
-        const float* const line = x + (image * s_.in[1] + y) * width;
-        n += some;
-        if (y < 0 || y >= s_.in[1]) {
-          std::fill_n(to, some, 0.0f);
-        } else if (place >= 0 && place + some <= width) {
-          if (some == kNumbers)
-            from = line + place;
-          else
-            std::memcpy(to, line + place, static_cast<size_t>(some) * 4);
-        } else {
-          for (int64_t k = 0; k < some; ++k) to[k] = place + k >= 0 && place + k < width ? line[place + k] : 0.0f;
-        }
-      }
-      for (int64_t k = 0; k < numbers; k += kPanel) std::memcpy(panels + k * count + p * kPanel, from + k, kPanel * 4);
-      if (++column < s_.out[2]) continue;
-      column = 0;
-      if (++row < s_.out[1]) continue;
-      row = 0;
-      ++image;
-    }
+    for_pixels(first, count, [&](int64_t p, const Pixel& pixel) {
+      copy_numbers(x, pixel, begin, begin + numbers, values);
+      for (int64_t k = 0; k < numbers; k += kPanel)
+        std::memcpy(panels + k * count + p * kPanel, values + k, kPanel * 4);
+    });
   }
 
   /// From [channel][position][channel of the input] to [channel][channel of the input][position].
@@ -79,13 +163,14 @@ class WeightGradient {
       for (int64_t o = begin; o < end; ++o)
         for (int64_t c = 0; c < channels; ++c)
           for (int64_t q = 0; q < positions; ++q)
-            dweight[(o * channels + c) * positions + q] = sums[o * padded(depth_) + q * channels + c];
+            dweight[(o * channels + c) * positions + q] = sums[o * row_ + q * channels + c];
     });
   }
 
   const ConvolutionShape s_;
-  const int64_t run_, depth_;
-  const ColumnProducts products_;
+  const int64_t run_, depth_, width_, row_;  // row_: numbers of a row of the sums; width_: of a line of x
+  const int64_t pixels_;
+  const int64_t first_inside_, end_inside_;  // columns of the output whose runs are inside of the image
 };
 
 }  // namespace

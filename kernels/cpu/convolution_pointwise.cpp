@@ -3,11 +3,10 @@
 #include <algorithm>
 #include <vector>
 
+#include "tern/kernels/cpu/column_products.h"
 #include "tern/kernels/cpu/convolution_finish.h"
-#include "tern/kernels/cpu/gemm_blocks.h"
 #include "tern/kernels/cpu/prefetch.h"
 #include "tern/kernels/cpu/register_products.h"
-#include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
@@ -16,11 +15,9 @@ namespace {
 constexpr int64_t kPixels = 4;  // with three vectors of channels at a time: twelve sums in registers
 constexpr int64_t kStrip = 32;  // pixels that are finished together
 constexpr int64_t kTaskPixels = 2048;
-constexpr int64_t kMinBlock = 2048, kMaxBlock = 12288;  // numbers of a block of pixels in a weight's gradient
-constexpr int64_t kMaxIn = 32;                          // channels: with more, the products take longer than memory
-constexpr int64_t kMaxWeights = 4096;                   // they share the L1 cache with a strip
-constexpr int64_t kMaxSums = 16384;   // of a weight's gradient: they share the L2 cache with a block of pixels
-constexpr int64_t kMinPixels = 1024;  // of all images: the weight is transposed in every call
+constexpr int64_t kMaxIn = 32;         // channels: with more, the products take longer than memory
+constexpr int64_t kMaxWeights = 4096;  // they share the L1 cache with a strip
+constexpr int64_t kMinPixels = 1024;   // of all images: the weight is transposed in every call
 
 /// y of kCount pixels and kVectors vectors of channels. x: [kCount, in]; weight: [in, out].
 template <int kCount, int kVectors>
@@ -78,44 +75,6 @@ void multiply_images(const float* x, int64_t in, const float* weight, int64_t ou
   });
 }
 
-/// The parts of the pixels whose sums are added in order at the end. Only the shape decides.
-int64_t part_count(const ConvolutionShape& s) {
-  constexpr int64_t kPartProducts = 1 << 21, kMaxParts = 32;
-  const int64_t pixels = s.batch * s.out_pixels();
-  return std::clamp<int64_t>(pixels * s.in_channels * s.out_channels / kPartProducts, 1, std::min(kMaxParts, pixels));
-}
-
-/// sums[out, in] = dy^T x of pixels [begin, end). A block of them stays in cache until it has met all channels; the
-/// next one is loaded meanwhile, in the order of memory.
-void add_products(const float* x, int64_t in, const float* dy, int64_t out, int64_t begin, int64_t end, float* sums) {
-  const int64_t numbers = std::clamp(4 * in * out, kMinBlock, kMaxBlock);
-  const int64_t block = std::max<int64_t>(numbers / (in + out), 16);
-  const int64_t steps = (in + 3 * kLanes - 1) / (3 * kLanes) * ((out + 3) / 4);
-  for (int64_t first = begin; first < end; first += block) {
-    const int64_t count = std::min(block, end - first), next = std::min(block, end - first - count);
-    const float *const xs = x + first * in, *const dys = dy + first * out;
-    Ahead later_x(xs + count * in, next * in, steps), later_dy(dys + count * out, next * out, steps);
-    const auto add_columns = [&]<int kRowCount, int kVectors>(int64_t k) {
-      for_rows<kRowCount>(out, [&]<int kCount>(int64_t c) {
-        later_x.load();
-        later_dy.load();
-        multiply_columns<kCount, kVectors>(dys + c, out, xs + k, in, count, first > begin, sums + c * in + k, in);
-      });
-      return k + kVectors * kLanes;
-    };
-    // Twelve sums at a time where that is possible.
-    for (int64_t k = 0; k < in;) {
-      const int64_t vectors = (in - k) / kLanes;
-      if (vectors == 1)
-        k = add_columns.template operator()<6, 1>(k);
-      else if (vectors == 2 || vectors == 4)
-        k = add_columns.template operator()<6, 2>(k);
-      else
-        k = add_columns.template operator()<4, 3>(k);
-    }
-  }
-}
-
 bool computes(const ConvolutionShape& s, DType dtype) {
   return dtype == DType::kFloat32 && s.is_product() && s.in_channels > 0 && s.out_channels > 0 &&
          s.batch * s.out_pixels() > 0;
@@ -131,7 +90,7 @@ bool ConvolutionPointwise::suits_backward_input(const ConvolutionShape& s, DType
   return computes(s, dtype) && s.in_channels >= kLanes && s.in_channels * s.out_channels <= kMaxWeights;
 }
 bool ConvolutionPointwise::suits_backward_weight(const ConvolutionShape& s, DType dtype) {
-  return computes(s, dtype) && s.in_channels % kLanes == 0 && s.in_channels * s.out_channels <= kMaxSums;
+  return computes(s, dtype) && s.in_channels % kLanes == 0 && FewColumnProducts::suits(s.out_channels, s.in_channels);
 }
 
 void ConvolutionPointwise::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y) const {
@@ -154,20 +113,13 @@ void ConvolutionPointwise::backward_input(ConstView dy, ConstView weight, View d
 }
 
 int64_t ConvolutionPointwise::backward_weight_bytes() const {
-  return 64 + part_count(shape_) * shape_.in_channels * shape_.out_channels * 4;
+  return FewColumnProducts(shape_.out_channels, shape_.in_channels, pixels_).bytes();
 }
 
 void ConvolutionPointwise::backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const {
-  const int64_t in = shape_.in_channels, out = shape_.out_channels, size = in * out, parts = part_count(shape_);
-  auto* const sums = reinterpret_cast<float*>(align_up(workspace));
-  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part)
-      add_products(x.as<float>(), in, dy.as<float>(), out, pixels_ * part / parts, pixels_ * (part + 1) / parts,
-                   sums + part * size);
-  });
-  float* const result = dweight.as<float>();
-  std::copy_n(sums, size, result);
-  for (int64_t part = 1; part < parts; ++part) add_to(result, sums + part * size, size);
+  FewColumnProducts(shape_.out_channels, shape_.in_channels, pixels_)
+      .run(dy.as<float>(), dweight.as<float>(), workspace,
+           [&](int64_t first, int64_t, float*) { return x.as<float>() + first * shape_.in_channels; });
 }
 
 }  // namespace tern::kernels::TERN_CPU

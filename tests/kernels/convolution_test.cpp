@@ -137,6 +137,8 @@ std::vector<ConvolutionShape> uneven_cases(std::mt19937_64& random) {
       convolution_shape(3, 130, 131, 1, {{9, 1, 1, 0}, {10, 1, 1, 0}}),
       convolution_shape(1, 35, 3, 1, {{17, 3, 1, 1}, {18, 3, 1, 1}}),  // fewer channels than a vector
       convolution_shape(2, 40, 23, 1, {{300, 5, 2, 2}}),               // one dimension
+      convolution_shape(2, 3, 64, 1, {{35, 3, 1, 1}, {37, 3, 1, 1}}),  // few channels, several parts of the pixels
+      convolution_shape(1, 4, 70, 1, {{67, 5, 2, 2}, {75, 3, 2, 0}}),
   };
   const auto between = [&](int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
@@ -147,6 +149,7 @@ std::vector<ConvolutionShape> uneven_cases(std::mt19937_64& random) {
       return ConvolutionAxis{between(kernel, 10), kernel, between(1, 3), between(0, kernel)};
     };
     shapes.push_back(convolution_shape(between(1, 3), between(14, 40), between(6, 36), 1, {axis(), axis()}));
+    shapes.push_back(convolution_shape(between(1, 3), between(1, 5), between(16, 70), 1, {axis(), axis()}));
   }
   return shapes;
 }
@@ -235,7 +238,7 @@ TEST_P(Convolution, GradientsOfOnePixel) {
   const std::vector<ConvolutionShape> shapes = {
       pointwise(8, 13, 23, 29),  pointwise(16, 72, 17, 41), pointwise(24, 31, 19, 23), pointwise(32, 7, 13, 31),
       pointwise(40, 45, 11, 13), pointwise(56, 50, 9, 25),  pointwise(9, 33, 15, 17),  pointwise(120, 1, 7, 9),
-      pointwise(8, 2040, 3, 5),  pointwise(64, 64, 29, 37), pointwise(48, 335, 15, 29)};
+      pointwise(8, 2040, 3, 5),  pointwise(64, 64, 23, 23), pointwise(40, 129, 21, 21)};
   check_gradient_of_the_input(random, shapes);
   check_gradient_of_the_weight(random, shapes);
 }
