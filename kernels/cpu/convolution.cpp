@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/convolution_columns.h"
 #include "tern/kernels/cpu/convolution_depthwise.h"
 #include "tern/kernels/cpu/convolution_depthwise_rows.h"
@@ -52,37 +54,67 @@ int64_t output_row(const ConvolutionShape& s, size_t d, int64_t in, int64_t k) {
 
 constexpr int64_t kPixelElements = 16384;  // of a block of parallel_for
 
-/// What computes a pass. Each takes what the ones before it cannot, or are slower at.
-enum class Way { kWinograd, kDepthwiseRows, kPointwise, kDirect, kOnednn, kDepthwise, kColumns };
+/// Convolutions as products of matrices, for every shape and dtype.
+class Columns final : public ConvolutionMethod {
+ public:
+  Columns(Stream stream, const ConvolutionShape& shape, DType dtype) : products_(stream, shape, dtype) {}
 
-Way way_of(const ConvolutionShape& shape, DType dtype, bool onednn) {
-  if (onednn) return Way::kOnednn;
-  return ConvolutionDepthwise::suits(shape, dtype) ? Way::kDepthwise : Way::kColumns;
+  int64_t forward_bytes(bool) const override { return products_.workspace_bytes(); }
+  int64_t backward_input_bytes() const override { return products_.workspace_bytes(); }
+  int64_t backward_weight_bytes() const override { return products_.workspace_bytes(); }
+  void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void* workspace) const override {
+    ConvolutionByColumns(products_).forward(x, weight, end, y, workspace);
+  }
+  void backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const override {
+    ConvolutionByColumns(products_).backward_input(dy, weight, dx, workspace);
+  }
+  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const override {
+    ConvolutionByColumns(products_).backward_weight(dy, x, dweight, workspace);
+  }
+
+ private:
+  const ConvolutionByColumns products_;
+};
+
+using Method = std::unique_ptr<const ConvolutionMethod>;
+
+// Each method takes what the ones before it cannot, or are slower at.
+Method any_method(Stream stream, const ConvolutionShape& shape, DType dtype, bool onednn) {
+  if (onednn) return std::make_unique<ConvolutionOnednn>(shape, dtype);
+  if (ConvolutionDepthwise::suits(shape, dtype)) return std::make_unique<ConvolutionDepthwise>(shape);
+  return std::make_unique<Columns>(stream, shape, dtype);
 }
-Way forward_way(const ConvolutionShape& shape, DType dtype, bool fixed_weight) {
-  if (kOwnIsFaster && ConvolutionWinograd::suits_forward(shape, dtype, fixed_weight)) return Way::kWinograd;
-  if (kOwnIsFaster && ConvolutionDepthwiseRows::suits_forward(shape, dtype)) return Way::kDepthwiseRows;
-  if (kOwnIsFaster && ConvolutionPointwise::suits_forward(shape, dtype)) return Way::kPointwise;
-  if (kOwnIsFaster && ConvolutionDirect::suits_forward(shape, dtype)) return Way::kDirect;
-  return way_of(shape, dtype, ConvolutionOnednn::suits(shape, dtype));
+/// fixed_weight: for a weight that is packed.
+Method forward_method(Stream stream, const ConvolutionShape& s, DType dtype, bool fixed_weight) {
+  if (kOwnIsFaster) {
+    if (ConvolutionWinograd::suits_forward(s, dtype, fixed_weight)) return std::make_unique<ConvolutionWinograd>(s);
+    if (ConvolutionDepthwiseRows::suits_forward(s, dtype)) return std::make_unique<ConvolutionDepthwiseRows>(s);
+    if (ConvolutionPointwise::suits_forward(s, dtype)) return std::make_unique<ConvolutionPointwise>(s);
+    if (ConvolutionDirect::suits_forward(s, dtype)) return std::make_unique<ConvolutionDirect>(s);
+  }
+  return any_method(stream, s, dtype, ConvolutionOnednn::suits(s, dtype));
 }
 // oneDNN 2.6 takes ten times as long for the gradients of other depthwise convolutions.
-Way input_way(const ConvolutionShape& s, DType dtype) {
-  if (kOwnIsFaster && ConvolutionWinograd::suits_backward_input(s, dtype)) return Way::kWinograd;
-  if (kOwnIsFaster && ConvolutionPointwise::suits_backward_input(s, dtype)) return Way::kPointwise;
-  if (kOwnIsFaster && ConvolutionDirect::suits_backward_input(s, dtype)) return Way::kDirect;
+Method input_method(Stream stream, const ConvolutionShape& s, DType dtype) {
+  if (kOwnIsFaster) {
+    if (ConvolutionWinograd::suits_backward_input(s, dtype)) return std::make_unique<ConvolutionWinograd>(s);
+    if (ConvolutionPointwise::suits_backward_input(s, dtype)) return std::make_unique<ConvolutionPointwise>(s);
+    if (ConvolutionDirect::suits_backward_input(s, dtype)) return std::make_unique<ConvolutionDirect>(s);
+  }
   const bool slow = ConvolutionDepthwise::suits(s, dtype) && s.dilation != std::array<int64_t, 3>{1, 1, 1};
-  return way_of(s, dtype, ConvolutionOnednn::suits_backward(s, dtype) && !slow);
+  return any_method(stream, s, dtype, ConvolutionOnednn::suits_backward(s, dtype) && !slow);
 }
-Way weight_way(const ConvolutionShape& s, DType dtype) {
-  if (kOwnIsFaster && ConvolutionWinograd::suits_backward_weight(s, dtype)) return Way::kWinograd;
-  if (kOwnIsFaster && ConvolutionDepthwiseRows::suits_backward_weight(s, dtype)) return Way::kDepthwiseRows;
-  if (kOwnIsFaster && ConvolutionPointwise::suits_backward_weight(s, dtype)) return Way::kPointwise;
-  if (kOwnIsFaster && ConvolutionDirect::suits_backward_weight(s, dtype)) return Way::kDirect;
+Method weight_method(Stream stream, const ConvolutionShape& s, DType dtype) {
+  if (kOwnIsFaster) {
+    if (ConvolutionWinograd::suits_backward_weight(s, dtype)) return std::make_unique<ConvolutionWinograd>(s);
+    if (ConvolutionDepthwiseRows::suits_backward_weight(s, dtype)) return std::make_unique<ConvolutionDepthwiseRows>(s);
+    if (ConvolutionPointwise::suits_backward_weight(s, dtype)) return std::make_unique<ConvolutionPointwise>(s);
+    if (ConvolutionDirect::suits_backward_weight(s, dtype)) return std::make_unique<ConvolutionDirect>(s);
+  }
   const bool small =
       s.dilation == std::array<int64_t, 3>{1, 1, 1} && s.kernel[0] == 1 && s.kernel[1] <= 3 && s.kernel[2] <= 3;
   const bool slow = ConvolutionDepthwise::suits(s, dtype) && !small;
-  return way_of(s, dtype, ConvolutionOnednn::suits_backward(s, dtype) && !slow);
+  return any_method(stream, s, dtype, ConvolutionOnednn::suits_backward(s, dtype) && !slow);
 }
 
 }  // namespace
@@ -142,84 +174,45 @@ void columns_to_images(Stream, const ConvolutionShape& s, ConstView columns, Vie
   });
 }
 
-int64_t convolution_workspace(Stream stream, const ConvolutionShape& shape, DType dtype, bool packed) {
-  const Way way = forward_way(shape, dtype, packed);
-  if (way == Way::kWinograd) return ConvolutionWinograd(shape).forward_bytes(packed);
-  if (way == Way::kDirect) return ConvolutionDirect(shape).forward_bytes(packed);
-  if (way == Way::kDepthwise || way == Way::kDepthwiseRows || way == Way::kPointwise) return 0;
-  if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
-  return ConvolutionOnednn(shape, dtype).forward_bytes(packed);
+void ConvolutionMethod::pack(ConstView, void*) const {}
+void ConvolutionMethod::forward(ConstView, ConstView, const ConvolutionEnd&, View, void*) const {
+  fail("this method does not compute a convolution's result: its suits functions were not asked");
+}
+void ConvolutionMethod::backward_input(ConstView, ConstView, View, void*) const {
+  fail("this method does not compute the gradient of a convolution's input: its suits functions were not asked");
+}
+void ConvolutionMethod::backward_weight(ConstView, ConstView, View, void*) const {
+  fail("this method does not compute the gradient of a convolution's weight: its suits functions were not asked");
 }
 
+int64_t convolution_workspace(Stream stream, const ConvolutionShape& shape, DType dtype, bool packed) {
+  return forward_method(stream, shape, dtype, packed)->forward_bytes(packed);
+}
 void convolution_forward(Stream stream, const ConvolutionShape& shape, ConstView x, ConstView weight,
                          const ConvolutionEnd& end, View y, void* workspace) {
-  const Way way = forward_way(shape, x.dtype, end.packed_weight != nullptr);
-  if (way == Way::kWinograd) return ConvolutionWinograd(shape).forward(x, weight, end, y, workspace);
-  if (way == Way::kDirect) return ConvolutionDirect(shape).forward(x, weight, end, y, workspace);
-  if (way == Way::kDepthwiseRows) return ConvolutionDepthwiseRows(shape).forward(x, weight, end, y);
-  if (way == Way::kPointwise) return ConvolutionPointwise(shape).forward(x, weight, end, y);
-  if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).forward(x, weight, end, y);
-  if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, x.dtype).forward(x, weight, end, y, workspace);
-  ConvolutionOnednn(shape, x.dtype).forward(x, weight, end, y, workspace);
+  forward_method(stream, shape, x.dtype, end.packed_weight != nullptr)->forward(x, weight, end, y, workspace);
 }
-
-int64_t convolution_packed_bytes(Stream, const ConvolutionShape& shape, DType dtype) {
-  const Way way = forward_way(shape, dtype, true);
-  if (way == Way::kWinograd) return ConvolutionWinograd(shape).packed_bytes();
-  if (way == Way::kDirect) return ConvolutionDirect(shape).packed_bytes();
-  return way == Way::kOnednn ? ConvolutionOnednn(shape, dtype).packed_bytes() : 0;
+int64_t convolution_packed_bytes(Stream stream, const ConvolutionShape& shape, DType dtype) {
+  return forward_method(stream, shape, dtype, true)->packed_bytes();
 }
-
-void convolution_pack(Stream, const ConvolutionShape& shape, ConstView weight, void* packed) {
-  const Way way = forward_way(shape, weight.dtype, true);
-  if (way == Way::kWinograd) return ConvolutionWinograd(shape).pack(weight, packed);
-  if (way == Way::kDirect) return ConvolutionDirect(shape).pack(weight, packed);
-  if (way == Way::kOnednn) ConvolutionOnednn(shape, weight.dtype).pack(weight, packed);
+void convolution_pack(Stream stream, const ConvolutionShape& shape, ConstView weight, void* packed) {
+  forward_method(stream, shape, weight.dtype, true)->pack(weight, packed);
 }
 
 int64_t convolution_backward_input_workspace(Stream stream, const ConvolutionShape& shape, DType dtype) {
-  const Way way = input_way(shape, dtype);
-  if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_input_bytes();
-  if (way == Way::kDirect) return ConvolutionDirect(shape).backward_input_bytes();
-  if (way == Way::kDepthwise || way == Way::kPointwise) return 0;
-  if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
-  return ConvolutionOnednn(shape, dtype).backward_input_bytes();
+  return input_method(stream, shape, dtype)->backward_input_bytes();
 }
-
 void convolution_backward_input(Stream stream, const ConvolutionShape& shape, ConstView dy, ConstView weight, View dx,
                                 void* workspace) {
-  const Way way = input_way(shape, dx.dtype);
-  if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_input(dy, weight, dx, workspace);
-  if (way == Way::kDirect) return ConvolutionDirect(shape).backward_input(dy, weight, dx, workspace);
-  if (way == Way::kPointwise) return ConvolutionPointwise(shape).backward_input(dy, weight, dx);
-  if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_input(dy, weight, dx);
-  if (way == Way::kColumns)
-    return ConvolutionByColumns(stream, shape, dx.dtype).backward_input(dy, weight, dx, workspace);
-  ConvolutionOnednn(shape, dx.dtype).backward_input(dy, weight, dx, workspace);
+  input_method(stream, shape, dx.dtype)->backward_input(dy, weight, dx, workspace);
 }
 
 int64_t convolution_backward_weight_workspace(Stream stream, const ConvolutionShape& shape, DType dtype) {
-  const Way way = weight_way(shape, dtype);
-  if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_weight_bytes();
-  if (way == Way::kDirect) return ConvolutionDirect(shape).backward_weight_bytes();
-  if (way == Way::kPointwise) return ConvolutionPointwise(shape).backward_weight_bytes();
-  if (way == Way::kDepthwiseRows) return ConvolutionDepthwiseRows(shape).backward_weight_bytes();
-  if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_weight_bytes();
-  if (way == Way::kColumns) return ConvolutionByColumns(stream, shape, dtype).workspace_bytes();
-  return ConvolutionOnednn(shape, dtype).backward_weight_bytes();
+  return weight_method(stream, shape, dtype)->backward_weight_bytes();
 }
-
 void convolution_backward_weight(Stream stream, const ConvolutionShape& shape, ConstView dy, ConstView x, View dweight,
                                  void* workspace) {
-  const Way way = weight_way(shape, x.dtype);
-  if (way == Way::kWinograd) return ConvolutionWinograd(shape).backward_weight(dy, x, dweight, workspace);
-  if (way == Way::kDirect) return ConvolutionDirect(shape).backward_weight(dy, x, dweight, workspace);
-  if (way == Way::kPointwise) return ConvolutionPointwise(shape).backward_weight(dy, x, dweight, workspace);
-  if (way == Way::kDepthwiseRows) return ConvolutionDepthwiseRows(shape).backward_weight(dy, x, dweight, workspace);
-  if (way == Way::kDepthwise) return ConvolutionDepthwise(shape).backward_weight(dy, x, dweight, workspace);
-  if (way == Way::kColumns)
-    return ConvolutionByColumns(stream, shape, x.dtype).backward_weight(dy, x, dweight, workspace);
-  ConvolutionOnednn(shape, x.dtype).backward_weight(dy, x, dweight, workspace);
+  weight_method(stream, shape, x.dtype)->backward_weight(dy, x, dweight, workspace);
 }
 
 }  // namespace tern::kernels::TERN_CPU

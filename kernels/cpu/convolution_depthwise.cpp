@@ -306,11 +306,11 @@ bool ConvolutionDepthwise::suits(const ConvolutionShape& s, DType dtype) {
          dtype != DType::kFloat64 && s.batch > 0 && s.in_pixels() > 0 && s.out_pixels() > 0;
 }
 
-void ConvolutionDepthwise::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y) const {
+void ConvolutionDepthwise::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void*) const {
   with_type(x.dtype, [&]<class T>() { correlate(shape_, false, x.as<T>(), weight, end, y.as<T>()); });
 }
 
-void ConvolutionDepthwise::backward_input(ConstView dy, ConstView weight, View dx) const {
+void ConvolutionDepthwise::backward_input(ConstView dy, ConstView weight, View dx, void*) const {
   with_type(dy.dtype, [&]<class T>() { correlate(shape_, true, dy.as<T>(), weight, {}, dx.as<T>()); });
 }
 

@@ -212,7 +212,7 @@ bool ConvolutionDepthwiseRows::suits_backward_weight(const ConvolutionShape& s, 
   return computes(s, dtype) && s.in_channels % kLanes == 0;
 }
 
-void ConvolutionDepthwiseRows::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y) const {
+void ConvolutionDepthwiseRows::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void*) const {
   const ConvolutionShape& s = shape_;
   const int64_t channels = s.out_channels, row = s.out[2] * channels;
   std::vector<float> weights(static_cast<size_t>(kTaps * channels)), wide(static_cast<size_t>(channels));

@@ -4,11 +4,11 @@
 // which reads a part of each line of memory every time (docs/performance.md). Forward with stride 1 and of small images
 // the arithmetic takes longer than memory, and oneDNN's is as fast.
 
-#include "tern/kernels/convolution.h"
+#include "tern/kernels/cpu/convolution_method.h"
 
 namespace tern::kernels::TERN_CPU {
 
-class ConvolutionDepthwiseRows {
+class ConvolutionDepthwiseRows final : public ConvolutionMethod {
  public:
   /// Whether the class computes the passes, and at level v3 is faster than oneDNN.
   static bool suits_forward(const ConvolutionShape& shape, DType dtype);
@@ -16,11 +16,9 @@ class ConvolutionDepthwiseRows {
 
   explicit ConvolutionDepthwiseRows(const ConvolutionShape& shape) : shape_(shape) {}
 
-  // The passes of kernels/convolution.h; of the weight's gradient bytes of workspace, too. The same bits for any number
-  // of threads.
-  void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y) const;
-  int64_t backward_weight_bytes() const;
-  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const;
+  int64_t backward_weight_bytes() const override;
+  void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void* workspace) const override;
+  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const override;
 
  private:
   const ConvolutionShape shape_;

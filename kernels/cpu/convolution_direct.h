@@ -4,11 +4,11 @@
 // pixels stays in cache until it has met the whole weight. A pixel's bits do not depend on the others, nor on the
 // number of threads.
 
-#include "tern/kernels/convolution.h"
+#include "tern/kernels/cpu/convolution_method.h"
 
 namespace tern::kernels::TERN_CPU {
 
-class ConvolutionDirect {
+class ConvolutionDirect final : public ConvolutionMethod {
  public:
   /// Whether the class computes the passes, and at level v3 is faster than oneDNN's code for channels-last images.
   static bool suits_forward(const ConvolutionShape& shape, DType dtype);
@@ -17,15 +17,14 @@ class ConvolutionDirect {
 
   explicit ConvolutionDirect(const ConvolutionShape& shape) : shape_(shape) {}
 
-  // Bytes of workspace, and the passes of kernels/convolution.h.
-  int64_t forward_bytes(bool packed) const;
-  int64_t packed_bytes() const;
-  void pack(ConstView weight, void* packed) const;
-  void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void* workspace) const;
-  int64_t backward_input_bytes() const;
-  void backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const;
-  int64_t backward_weight_bytes() const;
-  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const;
+  int64_t forward_bytes(bool packed) const override;
+  int64_t backward_input_bytes() const override;
+  int64_t backward_weight_bytes() const override;
+  int64_t packed_bytes() const override;
+  void pack(ConstView weight, void* packed) const override;
+  void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void* workspace) const override;
+  void backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const override;
+  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const override;
 
  private:
   const ConvolutionShape shape_;

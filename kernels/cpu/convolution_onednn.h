@@ -2,11 +2,11 @@
 // Convolutions by oneDNN, of fp32 and bf16. Images stay in their layout, channels last; the weight is rewritten into
 // the layout that oneDNN wants, for each call or once by pack(). What follows the sums finds each piece in cache.
 
-#include "tern/kernels/convolution.h"
+#include "tern/kernels/cpu/convolution_method.h"
 
 namespace tern::kernels::TERN_CPU {
 
-class ConvolutionOnednn {
+class ConvolutionOnednn final : public ConvolutionMethod {
  public:
   /// Whether oneDNN computes forward, and fast; the gradients.
   static bool suits(const ConvolutionShape& shape, DType dtype);
@@ -14,15 +14,14 @@ class ConvolutionOnednn {
 
   ConvolutionOnednn(const ConvolutionShape& shape, DType dtype);
 
-  // Bytes of workspace, and the passes of kernels/convolution.h.
-  int64_t forward_bytes(bool packed) const;
-  int64_t packed_bytes() const;
-  int64_t backward_input_bytes() const;
-  int64_t backward_weight_bytes() const;
-  void pack(ConstView weight, void* packed) const;
-  void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void* workspace) const;
-  void backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const;
-  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const;
+  int64_t forward_bytes(bool packed) const override;
+  int64_t backward_input_bytes() const override;
+  int64_t backward_weight_bytes() const override;
+  int64_t packed_bytes() const override;
+  void pack(ConstView weight, void* packed) const override;
+  void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void* workspace) const override;
+  void backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const override;
+  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const override;
 
  private:
   ConvolutionShape shape_;

@@ -93,7 +93,7 @@ bool ConvolutionPointwise::suits_backward_weight(const ConvolutionShape& s, DTyp
   return computes(s, dtype) && s.in_channels % kLanes == 0 && FewColumnProducts::suits(s.out_channels, s.in_channels);
 }
 
-void ConvolutionPointwise::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y) const {
+void ConvolutionPointwise::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void*) const {
   const int64_t in = shape_.in_channels, out = shape_.out_channels;
   std::vector<float> weights(static_cast<size_t>(in * out)), wide(static_cast<size_t>(out));
   for (int64_t c = 0; c < out; ++c)
@@ -106,7 +106,7 @@ void ConvolutionPointwise::forward(ConstView x, ConstView weight, const Convolut
                   });
 }
 
-void ConvolutionPointwise::backward_input(ConstView dy, ConstView weight, View dx) const {
+void ConvolutionPointwise::backward_input(ConstView dy, ConstView weight, View dx, void*) const {
   const std::vector<float> zeros(static_cast<size_t>(shape_.in_channels));
   multiply_images(dy.as<float>(), shape_.out_channels, weight.as<float>(), shape_.in_channels, zeros.data(),
                   dx.as<float>(), pixels_, [](int64_t, int64_t) {});

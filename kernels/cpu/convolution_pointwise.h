@@ -3,11 +3,11 @@
 // that writing it takes as long. oneDNN writes an image once for some channels at a time; here a pixel's channels
 // follow one another, and what comes after the sums is done while they are in the L1 cache.
 
-#include "tern/kernels/convolution.h"
+#include "tern/kernels/cpu/convolution_method.h"
 
 namespace tern::kernels::TERN_CPU {
 
-class ConvolutionPointwise {
+class ConvolutionPointwise final : public ConvolutionMethod {
  public:
   /// Whether the class computes the passes, and at level v3 is faster than other code.
   static bool suits_forward(const ConvolutionShape& shape, DType dtype);
@@ -17,11 +17,10 @@ class ConvolutionPointwise {
   explicit ConvolutionPointwise(const ConvolutionShape& shape)
       : shape_(shape), pixels_(shape.batch * shape.out_pixels()) {}
 
-  // Those of kernels/convolution.h. The same bits for any number of threads.
-  void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y) const;
-  void backward_input(ConstView dy, ConstView weight, View dx) const;
-  int64_t backward_weight_bytes() const;
-  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const;
+  int64_t backward_weight_bytes() const override;
+  void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void* workspace) const override;
+  void backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const override;
+  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const override;
 
  private:
   const ConvolutionShape shape_;

@@ -4,11 +4,11 @@
 // that these read become 36 numbers for each channel, the points. At each point the tiles are a matrix, which is
 // multiplied with the transformed weight. A tile's bits do not depend on the others, nor on the number of threads.
 
-#include "tern/kernels/convolution.h"
+#include "tern/kernels/cpu/convolution_method.h"
 
 namespace tern::kernels::TERN_CPU {
 
-class ConvolutionWinograd {
+class ConvolutionWinograd final : public ConvolutionMethod {
  public:
   /// Whether the class computes the passes, and at level v3 is faster than oneDNN's direct sums.
   /// fixed_weight: that of convolution_pack().
@@ -18,15 +18,14 @@ class ConvolutionWinograd {
 
   explicit ConvolutionWinograd(const ConvolutionShape& shape) : shape_(shape) {}
 
-  // Bytes of workspace, and the passes of kernels/convolution.h.
-  int64_t forward_bytes(bool packed) const;
-  int64_t packed_bytes() const;
-  void pack(ConstView weight, void* packed) const;
-  void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void* workspace) const;
-  int64_t backward_input_bytes() const;
-  void backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const;
-  int64_t backward_weight_bytes() const;
-  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const;
+  int64_t forward_bytes(bool packed) const override;
+  int64_t backward_input_bytes() const override;
+  int64_t backward_weight_bytes() const override;
+  int64_t packed_bytes() const override;
+  void pack(ConstView weight, void* packed) const override;
+  void forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void* workspace) const override;
+  void backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const override;
+  void backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const override;
 
  private:
   const ConvolutionShape shape_;
