@@ -98,7 +98,7 @@ class ColumnProducts {
 class FewColumnProducts {
  public:
   /// Whether the sums share the L2 cache with a block of rows.
-  static bool suits(int64_t m, int64_t n) { return m * n <= 16384; }
+  static bool suits(int64_t m, int64_t n) { return m * n <= 16384 && n <= 512; }
 
   FewColumnProducts(int64_t m, int64_t n, int64_t k)
       : m_(m), n_(n), k_(k), parts_(std::clamp<int64_t>(m * n * k / kPartProducts, 1, std::min(kMaxParts, k))) {
