@@ -109,8 +109,8 @@ struct TrainArguments : ModelOptions {
   int64_t epochs =
       option(&Self::epochs, 0, "--epochs",
              "passes over the training rows; default: 3 with --init (distilbert: or --preset base), otherwise by the "
-             "size of the set, 2 to 10 for texts, 10 for images, 40 for digits, 16 for cnn's speedrun, 4 for its quick "
-             "(MNIST: 3)",
+             "size of the set, 2 to 10 for texts, 10 for images, 40 for digits, 16 for cnn's speedrun, 3 for its quick "
+             "and for MNIST",
              Bounds{1, 1000000});
   int64_t max_steps =
       option(&Self::max_steps, 0, "--max-steps", "stop after this many steps", Bounds{1, int64_t{1} << 40});

@@ -417,7 +417,7 @@ TEST(OptionsTest, RecipesGiveWayToWhatIsGiven) {
   EXPECT_EQ(options.batch_size, 32);
   EXPECT_EQ(options.progressive_resize, 32);
   given.epochs = 0;
-  EXPECT_EQ(with_defaults(given, facts).epochs, 4);
+  EXPECT_EQ(with_defaults(given, facts).epochs, 3);
   given.image_size = 48;
   given.progressive_resize = 0;
   EXPECT_EQ(with_defaults(given, facts).progressive_resize, 25);
