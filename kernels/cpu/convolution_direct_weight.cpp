@@ -33,7 +33,7 @@ class WeightGradient {
         run_(s.kernel[2] * s.in_channels),
         depth_(s.kernel[1] * run_),
         width_(s.in[2] * s.in_channels),
-        row_(FewColumnProducts::suits(s.out_channels, vectors(depth_)) ? vectors(depth_) : padded(depth_)),
+        row_(few() ? vectors(depth_) : padded(depth_)),
         pixels_(s.batch * s.out_pixels()),
         first_inside_((s.padding[2] + s.stride[2] - 1) / s.stride[2]),
         end_inside_(std::max<int64_t>(s.in[2] + s.padding[2] - s.kernel[2] + s.stride[2], 0) / s.stride[2]) {}
@@ -110,7 +110,7 @@ class WeightGradient {
     }
   }
 
-  /// rows: [pixels][row_], zeros behind the last number.
+  /// rows: [pixels][row_], zeros behind the last number: the memory may hold anything.
   void write_rows(const float* x, int64_t first, int64_t count, float* rows) const {
     for (int64_t p = 0; p < count; ++p) store_vector(rows + (p + 1) * row_ - kLanes, Lanes{});
     for (const int64_t last = first + count; first < last;) {

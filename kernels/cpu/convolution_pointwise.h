@@ -1,7 +1,7 @@
 #pragma once
-// Convolutions of one pixel with few input channels in fp32, forward: so few products for each number of the result
-// that writing it takes as long. oneDNN writes an image once for some channels at a time; here a pixel's channels
-// follow one another, and what comes after the sums is done while they are in the L1 cache.
+// Convolutions of 1 x 1 pixels with few channels in fp32: so few products for each number of an image that reading and
+// writing it takes as long. oneDNN writes an image once for some channels at a time; here a pixel's channels follow one
+// another, and what comes after the sums is done while they are in the L1 cache.
 
 #include "tern/kernels/cpu/convolution_method.h"
 

@@ -108,9 +108,11 @@ void check_forward(std::mt19937_64& random, const std::vector<ConvolutionShape>&
 }
 TEST_P(Convolution, Forward) { check_forward(random, convolution_cases()); }
 TEST_P(Depthwise, Forward) { check_forward(random, depthwise_cases()); }
+
 ConvolutionShape pointwise(int64_t in, int64_t out, int64_t height, int64_t width) {
   return convolution_shape(2, in, out, 1, {{height, 1, 1, 0}, {width, 1, 1, 0}});
 }
+
 /// Images that the CPU computes in the order of memory: a depthwise one of 640 KB, and few channels to many.
 TEST_P(Convolution, LargeImages) {
   if (!target().is_cpu()) return;
