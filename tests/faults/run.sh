@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # Plants faults into a copy of the sources, one at a time, and expects the tests to catch them.
 #
-#   run.sh [--list] [--only PATTERN] [--sanitize thread|address] [--work FOLDER] [--allow-skipped]
+#   run.sh [--list | --fit] [--only PATTERN] [--sanitize thread|address] [--work FOLDER] [--allow-skipped]
 #
 # --list      names the faults and why each is one
+# --fit       only looks whether each fault's text occurs once in the sources; those of all sanitizers
 # --only      only faults whose name matches the pattern, as a shell reads it ('norm_*')
 # --sanitize  the faults that a build with this sanitizer must report itself, instead of those that results show
 # --work      where the copy and its build go; kept, so that the next run starts warm (default: a temporary folder)
@@ -39,13 +40,14 @@ die() {
   exit 2
 }
 
-list=0 only='*' sanitize="" work="" keep=0 allow_skipped=0
+list=0 fit=0 only='*' sanitize="" work="" keep=0 allow_skipped=0
 # What the tests in the copy write there is not this run's.
 results=${TERN_TEST_RESULTS:-}
 unset TERN_TEST_RESULTS
 while (($#)); do
   case $1 in
     --list) list=1 ;;
+    --fit) fit=1 ;;
     --allow-skipped) allow_skipped=1 ;;
     --only | --sanitize | --work)
       (($# > 1)) || die "$1 needs a value"
@@ -101,7 +103,9 @@ for file in "$here"/faults/*.fault; do read_faults "$file"; done
 
 wanted() {  # NAME: whether this run takes it
   # shellcheck disable=SC2053
-  [[ $1 == $only && " ${sanitize_of[$1]:-none} " == *" ${sanitize:-none} "* ]] || return 1
+  [[ $1 == $only ]] || return 1
+  ((!fit)) || return 0
+  [[ " ${sanitize_of[$1]:-none} " == *" ${sanitize:-none} "* ]] || return 1
   [[ -z ${cpu_of[$1]:-} ]] || grep -qw "${cpu_of[$1]}" /proc/cpuinfo
 }
 chosen=()
@@ -114,6 +118,36 @@ faults=(${chosen[@]+"${chosen[@]}"})
 if ((list)); then
   for name in "${faults[@]}"; do printf '%-44s %s\n' "$name" "${why[$name]}"; done
   exit 0
+fi
+
+if ((fit)); then
+  # One pass over the sources; place() below does the same for one fault of the copy.
+  cd "$root" || die "$root cannot be entered"
+  mapfile -t sources < <(git ls-files --cached --others --exclude-standard -- '*.h' '*.cpp' '*.cu' | sort -u |
+    while IFS= read -r path; do [[ ! -f $path ]] || printf '%s\n' "$path"; done)
+  for name in "${faults[@]}"; do
+    printf '%s\002%s\002%s\001' "$name" "${file_of[$name]:-}" "${original[$name]%$'\n'}"
+  done | awk -v RS='\001' '
+    FILENAME == "/dev/stdin" { faults[++count] = $0; next }
+    { text[FILENAME] = $0 }
+    END {
+      for (f = 1; f <= count; ++f) {
+        split(faults[f], part, "\002")
+        found = 0
+        for (file in text) {
+          path = "/" file
+          if (part[2] != "" && substr(path, length(path) - length(part[2])) != "/" part[2]) continue
+          if (!(at = index(text[file], part[3]))) continue
+          found += index(substr(text[file], at + 1), part[3]) ? 2 : 1
+        }
+        if (found == 1) continue
+        printf "%s does not fit the sources: its text occurs %s\n", part[1], found ? "more than once" : "nowhere"
+        bad = 1
+      }
+      if (!bad) printf "%d faults fit the sources\n", count
+      exit bad
+    }' /dev/stdin "${sources[@]}"
+  exit
 fi
 
 # --- the copy ---------------------------------------------------------------------------------------------------------

@@ -68,15 +68,21 @@ expect "text of several lines is replaced, and lines that stay are found" 0 "2 o
 faults 'lost: a reason' '-nowhere' '+another'
 run --allow-skipped
 expect "a stale fault fails" 1 "1 stale"
+run --fit
+expect "the look at the sources alone finds it" 1 "does not fit the sources: its text occurs nowhere"
 faults 'moved: a reason' '-elsewhere' '+broken'
 run --only moved
 expect "the text is found in whatever file it is" 1 "0 of 1 faults caught, 1 missed, 0 stale"
 printf 'elsewhere\ngood\n' >"$house/moved/other.cpp"
 run --only caught
 expect "text in two files is stale" 1 "1 stale"
+run --fit
+expect "the look at the sources finds that too" 1 "occurs more than once"
 faults 'named: a reason' 'in: file.cpp' '-good' '+broken'
 run --only named
 expect "unless the fault names the file" 0 "1 of 1 faults caught"
+run --fit --only named
+expect "and then it fits" 0 "1 faults fit the sources"
 faults 'named: a reason' 'at: file.cpp' '-good' '+broken'
 run
 expect "a setting that there is not is an error" 2 "one_test.fault:6: expected also, in, sanitize or cpu, got 'at'"
