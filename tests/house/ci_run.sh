@@ -77,5 +77,56 @@ for wrong in "--without cudnn" "--without" "cuda" "--without cuda layout"; do
   expect "'$wrong' checks nothing" lacks "$out" "==="
 done
 
+# In a clone without changes the seed is the commit's, and what passed is remembered.
+for tool in awk cat cp cut date git head sha256sum sort uname; do ln -sf "$(command -v "$tool")" "$bin/$tool"; done
+export XDG_CACHE_HOME=$scratch/cache HOME=$scratch GIT_CONFIG_NOSYSTEM=1 TERN_DATA=/somewhere
+unset TERN_TEST_SEED TERN_CI_CACHE
+in_house() { git -C "$house" -c user.name=a -c user.email=a@b "$@"; }
+commit() {  # FILE TEXT
+  mkdir -p "$(dirname "$house/$1")"
+  echo "$2" >"$house/$1"
+  in_house add . && in_house commit -qm "$1"
+}
+printf '/build/\n' >"$house/.gitignore"
+mkdir -p "$house/kernels" "$house/docs"
+in_house init -q
+commit kernels/gemm.cpp 1
+commit docs/page.md 1
+sed -i 's/data ${TERN_DATA:-none}"/data ${TERN_DATA:-none}, seed $TERN_TEST_SEED"/' "$house/tern"
+in_house commit -qam tern
+seed=$((16#$(in_house rev-parse HEAD | cut -c 1-12)))
+run
+expect "a clean clone passes" ends 0
+expect "the seed comes from the commit" has "$called" "ci: test --strict --without levels; data /somewhere, seed $seed"
+expect "the seed is said" has "$out" "TERN_TEST_SEED=$seed TERN_PRESET=ci ./tern test"
+expect "the emulator is left out under AddressSanitizer" has "$called" "ci-asan: test --sanitize --strict --without levels,options;"
+run
+expect "what passed is not run again" equal "$called" ""
+expect "this is said for each phase" has "$out" "tests under ThreadSanitizer: passed before with the same inputs"
+expect "a run without phases passes" ends 0
+commit docs/page.md 2
+run
+expect "after an edit of documents their tests run" has "$called" "ci: test --strict --without levels -R ^(docs_|house_"
+expect "and nothing else" lacks "$called" "ci-asan"
+commit kernels/gemm.cpp 2
+TERN_FAILS=ci-tsan run
+expect "after an edit of a kernel all tests run" has "$called" "ci: test --strict --without levels; data"
+expect "with sanitizers too" has "$called" "ci-asan: test"
+expect "and a phase fails" ends 1
+run
+expect "what failed runs again" has "$called" "ci-tsan: test"
+expect "what passed beside it does not" lacks "$called" "ci-asan: test"
+echo 3 >"$house/kernels/gemm.cpp"
+run
+expect "a clone with changes runs everything" has "$called" "ci-asan: test"
+run
+expect "and remembers nothing" has "$called" "ci-asan: test"
+in_house commit -qam change
+TERN_CI_CACHE="" run
+TERN_CI_CACHE="" run
+expect "without a folder everything runs" has "$called" "ci-tsan: test"
+TERN_TEST_SEED=7 run
+expect "a given seed is taken" has "$called" "seed 7"
+
 ((failed)) || echo ".ci/run does what it says"
 exit "$failed"

@@ -165,7 +165,7 @@ TEST_F(LaunchTrainTest, ASignalToOneRankStopsAll) {
 
 /// As sent by batch systems, service managers and container runtimes.
 TEST_F(LaunchTrainTest, ASignalToEveryProcessSavesOnce) {
-  std::mt19937 random(std::random_device{}());
+  std::mt19937_64 random = fresh_random();
   for (const int number : {SIGTERM, SIGINT, SIGUSR1}) {
     const std::string out = "run-" + std::to_string(number);
     Process job(launched(2, texts(out, "--batch-size 2 --epochs 5000")), folder_);
