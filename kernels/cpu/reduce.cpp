@@ -20,12 +20,9 @@ struct Sink {
   bool mean = false;
   bool accumulate = false;
 
-  /// Of n <= kStage states, `stride` apart from `offset` on.
-  template <class Op, class State>
-  void store(int64_t offset, int64_t stride, const State* states, int64_t n) const {
-    using W = decltype(Op::result(states[0]));
-    alignas(64) W values[kStage];
-    for (int64_t i = 0; i < n; ++i) values[i] = Op::result(states[i]);
+  /// n <= kStage values, `stride` apart from `offset` on.
+  template <class W>
+  void store(int64_t offset, int64_t stride, W* values, int64_t n) const {
     if (accumulate) {
       alignas(64) W present[kStage];
       load_tile(y.dtype, y.data, offset, stride, n, present);
@@ -40,160 +37,202 @@ struct Sink {
   }
 };
 
-/// Combines elements [begin, end) of the reduced dimensions, in order, for the result at x offset `base`.
-template <class Op, class F>
-typename Op::template State<F> reduce_range(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t begin,
-                                            int64_t end) {
-  alignas(64) F tile[kStage];
-  const int64_t inner = reduced.inner(), stride = reduced.inner_stride(0);
-  const bool narrow = takes_bfloat16<Op>(x, stride);
-  const int64_t run = x.is_direct(stride) || narrow ? kRun : kStage;
-  const auto state_of = [&](int64_t offset, int64_t n) {
-    if constexpr (kTakesBFloat16<Op, F>)
-      if (narrow) return Op::of(static_cast<const BFloat16*>(x.data) + offset, n);
-    return Op::of(x.load(offset, stride, n, tile), n);
-  };
-  auto total = Op::template none<F>();
-  if (reduced.dims == 1 && begin < end && end - begin <= run)
-    return Op::join(total, state_of(base + begin * stride, end - begin));
-  int64_t row = begin == 0 ? 0 : begin / inner, column = begin - row * inner;
-  for (int64_t i = begin; i < end;) {
-    const int64_t n = std::min({run, inner - column, end - i});
-    const int64_t offset = base + reduced.row_offset(0, row) + column * stride;
-    total = Op::join(total, state_of(offset, n));
-    i += n;
-    column += n;
-    if (column < inner) continue;
-    column = 0;
-    ++row;
+/// Where Op::join_rows reads rows: in x, or in columns of short rows.
+template <class F>
+struct RowsOf {
+  const Source<F>& x;
+  const Layout<2>& reduced;
+  int64_t base, stride, columns;
+  const ColumnsOfRows<F>* transposed = nullptr;
+
+  int64_t offset_of(int64_t row) const {
+    const int64_t inner = reduced.inner(), inner_stride = reduced.inner_stride(0);
+    const int64_t within =
+        reduced.dims == 1 ? row * inner_stride : reduced.row_offset(0, row / inner) + row % inner * inner_stride;
+    return base + within;
   }
-  return total;
-}
+  const F* operator()(int64_t row, F* tile) const {
+    return transposed ? transposed->column(row) : x.load(offset_of(row), stride, columns, tile);
+  }
+};
+/// The same for bfloat16, which is converted in registers.
+struct BFloat16RowsOf {
+  const RowsOf<float>& rows;
+  const BFloat16* operator()(int64_t row, float*) const {
+    return static_cast<const BFloat16*>(rows.x.data) + rows.offset_of(row);
+  }
+};
+
+/// An operation of kernels/cpu/reduce_ops.h on elements computed in F. What walks over x calls it by pointers, so that
+/// it is compiled once for F and not for each operation. States are arrays of state_bytes each.
+template <class F>
+struct Steps {
+  int64_t columns;      // Op::kColumns
+  int64_t state_bytes;  // at most kStateBytes
+  /// The state of elements [begin, end) of the reduced dimensions, in order, for the result at x offset `base`.
+  void (*range)(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t begin, int64_t end, void* state);
+  /// The states of rows.columns columns of rows [begin, end).
+  void (*rows)(const RowsOf<F>& rows, int64_t begin, int64_t end, void* totals);
+  /// Joins n states, `others`, to those of `totals`; null: makes `totals` those of no elements.
+  void (*join)(void* totals, const void* others, int64_t n);
+  /// Writes the results of n <= kStage states, `stride` apart from `offset` on.
+  void (*store)(const Sink& sink, int64_t offset, int64_t stride, const void* states, int64_t n);
+};
+constexpr int64_t kStateBytes = 24;
+constexpr int64_t kColumnsBytes = 512 * kStateBytes;  // at least the states of an operation's columns
+
+template <class Op, class F>
+struct StepsOf {
+  using State = typename Op::template State<F>;
+  static_assert(sizeof(State) <= kStateBytes && Op::kColumns * sizeof(State) <= kColumnsBytes &&
+                Op::kColumns <= kStage);
+
+  static void range(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t begin, int64_t end, void* to) {
+    alignas(64) F tile[kStage];
+    const int64_t inner = reduced.inner(), stride = reduced.inner_stride(0);
+    const bool narrow = takes_bfloat16<Op>(x, stride);
+    const int64_t run = x.is_direct(stride) || narrow ? kRun : kStage;
+    const auto state_of = [&](int64_t offset, int64_t n) {
+      if constexpr (kTakesBFloat16<Op, F>)
+        if (narrow) return Op::of(static_cast<const BFloat16*>(x.data) + offset, n);
+      return Op::of(x.load(offset, stride, n, tile), n);
+    };
+    State total = Op::template none<F>();
+    int64_t row = begin == 0 ? 0 : begin / inner, column = begin - row * inner;
+    for (int64_t i = begin; i < end;) {
+      const int64_t n = std::min({run, inner - column, end - i});
+      total = Op::join(total, state_of(base + reduced.row_offset(0, row) + column * stride, n));
+      i += n;
+      column += n;
+      if (column < inner) continue;
+      column = 0;
+      ++row;
+    }
+    *static_cast<State*>(to) = total;
+  }
+  static void rows(const RowsOf<F>& rows, int64_t begin, int64_t end, void* to) {
+    State* const totals = static_cast<State*>(to);
+    join(totals, nullptr, rows.columns);
+    const auto join_blocks = [&](const auto& load_row) {
+      for (int64_t block = begin; block < end; block += Op::kRows)
+        Op::template join_rows<F>(load_row, block, std::min(end, block + Op::kRows), rows.columns, totals);
+    };
+    if constexpr (kTakesBFloat16<Op, F>)
+      if (!rows.transposed && takes_bfloat16<Op>(rows.x, rows.stride)) return join_blocks(BFloat16RowsOf{rows});
+    join_blocks(rows);
+  }
+  static void join(void* to, const void* from, int64_t n) {
+    State* const totals = static_cast<State*>(to);
+    if (!from) {
+      std::fill_n(totals, n, Op::template none<F>());
+      return;
+    }
+    for (int64_t i = 0; i < n; ++i) totals[i] = Op::join(totals[i], static_cast<const State*>(from)[i]);
+  }
+  static void store(const Sink& sink, int64_t offset, int64_t stride, const void* from, int64_t n) {
+    const State* const states = static_cast<const State*>(from);
+    alignas(64) decltype(Op::result(states[0])) values[kStage];
+    for (int64_t i = 0; i < n; ++i) values[i] = Op::result(states[i]);
+    sink.store(offset, stride, values, n);
+  }
+  static constexpr Steps<F> steps{Op::kColumns, sizeof(State), range, rows, join, store};
+};
 
 /// The dimension of x's smallest stride is reduced: one result at a time, a long one in parts.
-template <class Op, class F>
-void reduce_inner(const Source<F>& x, const Split& split, const Sink& sink) {
-  using State = typename Op::template State<F>;
+template <class F>
+void reduce_inner(const Steps<F>& op, const Source<F>& x, const Split& split, const Sink& sink) {
   const int64_t results = split.kept.numel(), length = split.reduced.numel();
   if (!is_divided(split, length)) {
     return parallel_for(results, results_per_block(length, 1), [&](int64_t b, int64_t e) {
-      State states[kStage];
+      alignas(64) char states[kStage * kStateBytes];
       for_neighbours(split.kept, b, e, [&](const Neighbours& to) {
         for (int64_t i = 0; i < to.count; ++i)
-          states[i] = reduce_range<Op>(x, split.reduced, to.x_offset + i * to.x_stride, 0, length);
-        sink.template store<Op>(to.y_offset, to.y_stride, states, to.count);
+          op.range(x, split.reduced, to.x_offset + i * to.x_stride, 0, length, states + i * op.state_bytes);
+        op.store(sink, to.y_offset, to.y_stride, states, to.count);
       });
     });
   }
   const int64_t part = part_of(length);
   for_neighbours(split.kept, 0, results, [&](const Neighbours& to) {
     for (int64_t i = 0; i < to.count; ++i) {
-      State parts[kMaxParts];
+      alignas(64) char parts[kMaxParts * kStateBytes], total[kStateBytes];
       parallel_for(length, part, [&](int64_t b, int64_t e) {
-        parts[b / part] = reduce_range<Op>(x, split.reduced, to.x_offset + i * to.x_stride, b, e);
+        op.range(x, split.reduced, to.x_offset + i * to.x_stride, b, e, parts + b / part * op.state_bytes);
       });
-      State total = Op::template none<F>();
-      for (int64_t p = 0; p < ceil_div(length, part); ++p) total = Op::join(total, parts[p]);
-      sink.template store<Op>(to.y_offset + i * to.y_stride, 0, &total, 1);
+      op.join(total, nullptr, 1);
+      for (int64_t p = 0; p < ceil_div(length, part); ++p) op.join(total, parts + p * op.state_bytes, 1);
+      op.store(sink, to.y_offset + i * to.y_stride, 0, total, 1);
     }
   });
 }
 
 /// Short rows: blocks of them are transposed, and then their columns are combined as those of reduce_outer.
-template <class Op, class F>
-void reduce_short(const Source<F>& x, const Split& split, const Sink& sink) {
+template <class F>
+void reduce_short(const Steps<F>& op, const Source<F>& x, const Split& split, const Sink& sink) {
   constexpr int64_t kRows = kBlockRows<F>;
   const int64_t length = split.reduced.numel();
   parallel_for(split.kept.numel(), results_per_block(length, kRows), [&](int64_t b, int64_t e) {
-    typename Op::template State<F> totals[kRows];
+    alignas(64) char totals[kRows * kStateBytes];
     ColumnsOfRows<F> columns;
     for_neighbours(split.kept, b, e, [&](const Neighbours& all) {
       for (int64_t first = 0; first < all.count; first += kRows) {
         const int64_t n = std::min(kRows, all.count - first);
         columns.load(x, split.reduced, all.x_offset + first * all.x_stride, all.x_stride, n);
-        const auto load_column = [&](int64_t column, F*) { return columns.column(column); };
-        std::fill_n(totals, n, Op::template none<F>());
-        for (int64_t block = 0; block < length; block += Op::kRows)
-          Op::template join_rows<F>(load_column, block, std::min(length, block + Op::kRows), n, totals);
-        sink.template store<Op>(all.y_offset + first * all.y_stride, all.y_stride, totals, n);
+        op.rows({x, split.reduced, 0, 0, n, &columns}, 0, length, totals);
+        op.store(sink, all.y_offset + first * all.y_stride, all.y_stride, totals, n);
       }
     });
   });
 }
 
-/// totals[c] = the combination of rows [begin, end) of the reduced dimensions; `columns` columns from x offset `base`.
-template <class Op, class F>
-void reduce_rows(const Source<F>& x, const Layout<2>& reduced, int64_t base, int64_t stride, int64_t columns,
-                 int64_t begin, int64_t end, typename Op::template State<F>* totals) {
-  const int64_t inner = reduced.inner(), inner_stride = reduced.inner_stride(0);
-  const auto offset_of = [&](int64_t row) {
-    const int64_t within =
-        reduced.dims == 1 ? row * inner_stride : reduced.row_offset(0, row / inner) + row % inner * inner_stride;
-    return base + within;
-  };
-  std::fill_n(totals, columns, Op::template none<F>());
-  const auto join = [&](const auto& load_row) {
-    for (int64_t block = begin; block < end; block += Op::kRows)
-      Op::template join_rows<F>(load_row, block, std::min(end, block + Op::kRows), columns, totals);
-  };
-  if constexpr (kTakesBFloat16<Op, F>)
-    if (takes_bfloat16<Op>(x, stride))
-      return join([&](int64_t row, F*) { return static_cast<const BFloat16*>(x.data) + offset_of(row); });
-  join([&](int64_t row, F* tile) { return x.load(offset_of(row), stride, columns, tile); });
-}
-
 /// The dimension of x's smallest stride is kept: many results together; tall columns in parts if there are few.
-template <class Op, class F>
-void reduce_outer(const Source<F>& x, const Split& split, const Sink& sink) {
-  using State = typename Op::template State<F>;
-  constexpr int64_t kColumns = Op::kColumns;
+template <class F>
+void reduce_outer(const Steps<F>& op, const Source<F>& x, const Split& split, const Sink& sink) {
   const int64_t inner = split.kept.inner(), length = split.reduced.numel();
-  const int64_t chunks = ceil_div(inner, kColumns), tasks = split.kept.numel() / inner * chunks;
+  const int64_t chunks = ceil_div(inner, op.columns), tasks = split.kept.numel() / inner * chunks;
   const int64_t x_stride = split.kept.inner_stride(0), y_stride = split.kept.inner_stride(1);
   struct Task {
-    int64_t x_offset, y_offset, columns;
+    int64_t y_offset;
+    RowsOf<F> rows;
   };
   const auto task_at = [&](int64_t task) {
-    const int64_t row = task / chunks, column = task % chunks * kColumns;
-    return Task{split.kept.row_offset(0, row) + column * x_stride, split.kept.row_offset(1, row) + column * y_stride,
-                std::min(kColumns, inner - column)};
+    const int64_t row = task / chunks, column = task % chunks * op.columns;
+    return Task{split.kept.row_offset(1, row) + column * y_stride,
+                {x, split.reduced, split.kept.row_offset(0, row) + column * x_stride, x_stride,
+                 std::min(op.columns, inner - column)}};
   };
-  const int64_t width = std::min(inner, kColumns);
+  const int64_t width = std::min(inner, op.columns);
   if (tasks >= 16 || length * width < 2 * kBlock) {
     return parallel_for(tasks, std::max<int64_t>(1, kBlock / std::max<int64_t>(length * width, 1)),
                         [&](int64_t b, int64_t e) {
-                          State totals[kColumns];
+                          alignas(64) char totals[kColumnsBytes];
                           for (int64_t t = b; t < e; ++t) {
                             const Task task = task_at(t);
-                            reduce_rows<Op>(x, split.reduced, task.x_offset, x_stride, task.columns, 0, length, totals);
-                            sink.template store<Op>(task.y_offset, y_stride, totals, task.columns);
+                            op.rows(task.rows, 0, length, totals);
+                            op.store(sink, task.y_offset, y_stride, totals, task.rows.columns);
                           }
                         });
   }
   const int64_t part = std::max({kRowBlock, ceil_div(ceil_div(length, kMaxSplits), kRowBlock) * kRowBlock});
   for (int64_t t = 0; t < tasks; ++t) {
-    State parts[kMaxSplits][kColumns];
+    alignas(64) char parts[kMaxSplits][kColumnsBytes], totals[kColumnsBytes];
     const Task task = task_at(t);
-    parallel_for(length, part, [&](int64_t b, int64_t e) {
-      reduce_rows<Op>(x, split.reduced, task.x_offset, x_stride, task.columns, b, e, parts[b / part]);
-    });
-    State totals[kColumns];
-    std::fill_n(totals, task.columns, Op::template none<F>());
-    for (int64_t p = 0; p < ceil_div(length, part); ++p)
-      for (int64_t c = 0; c < task.columns; ++c) totals[c] = Op::join(totals[c], parts[p][c]);
-    sink.template store<Op>(task.y_offset, y_stride, totals, task.columns);
+    parallel_for(length, part, [&](int64_t b, int64_t e) { op.rows(task.rows, b, e, parts[b / part]); });
+    op.join(totals, nullptr, task.rows.columns);
+    for (int64_t p = 0; p < ceil_div(length, part); ++p) op.join(totals, parts[p], task.rows.columns);
+    op.store(sink, task.y_offset, y_stride, totals, task.rows.columns);
   }
 }
 
-template <class Op, class F>
-void reduce_with(ConstView x, const Split& split, const Sink& sink) {
+template <class F>
+void reduce_with(const Steps<F>& op, ConstView x, const Split& split, const Sink& sink) {
   const Source<F> source{x.data, x.dtype};
   if (split.has_short_rows())
-    reduce_short<Op>(source, split, sink);
+    reduce_short(op, source, split, sink);
   else if (split.inner_reduced)
-    reduce_inner<Op>(source, split, sink);
+    reduce_inner(op, source, split, sink);
   else
-    reduce_outer<Op>(source, split, sink);
+    reduce_outer(op, source, split, sink);
 }
 
 }  // namespace
@@ -207,8 +246,9 @@ void reduce(Stream, Reduction reduction, ConstView x, uint32_t dims, void*, View
   Sink sink{y};
   sink.mean = reduction == Reduction::kMean;
   sink.mean_of = split.reduced.numel();
-  dispatch_compute(
-      x.dtype, [&]<class F>() { with_op<F>(reduction, [&]<class Op>(Op) { reduce_with<Op, F>(x, split, sink); }); });
+  dispatch_compute(x.dtype, [&]<class F>() {
+    with_op<F>(reduction, [&]<class Op>(Op) { reduce_with(StepsOf<Op, F>::steps, x, split, sink); });
+  });
 }
 
 int64_t column_sum_workspace(Stream, int64_t, int64_t, DType) { return 0; }  // partial sums fit on the stack
@@ -223,7 +263,9 @@ void column_sum(Stream, ConstView x, bool accumulate, void*, View y) {
   split.reduced.append(rows, reduced_strides);
   Sink sink{y};
   sink.accumulate = accumulate;
-  dispatch_compute(x.dtype, [&]<class F>() { reduce_outer<Numbers<Sum>>(Source<F>{x.data, x.dtype}, split, sink); });
+  dispatch_compute(x.dtype, [&]<class F>() {
+    reduce_outer(StepsOf<Numbers<Sum>, F>::steps, Source<F>{x.data, x.dtype}, split, sink);
+  });
 }
 
 namespace {
