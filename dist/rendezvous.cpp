@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdint>
 #include <cstdlib>
 #include <optional>
 
@@ -124,12 +125,20 @@ Launch from_slurm(const Variables& v, int rank, int size) {
   return launch;
 }
 
-/// A shell on the nodes of a job has the same variables, but is one process.
-bool in_slurm_step(const Variables& v) {
-  const std::string name = v.text("SLURM_JOB_NAME"), step = v.text("SLURM_STEP_ID");
-  if (name == "bash" || name == "interactive") return false;
-  // Step ids close to 2^32 are not srun steps: the batch script, an interactive shell.
-  return !(step.size() == 10 && step >= "4294967280");
+/// Only srun's tasks are processes of a parallel job, and only they have the id of a step. The batch script and a shell
+/// of salloc have the job's other variables, and each is one process; the job's name says nothing, because the tasks
+/// that srun starts from a shell inherit it.
+bool is_task_of_step(const Variables& v) {
+  constexpr uint32_t kFirstReserved =
+      0xFFFFFFF0;  // steps that are none of srun's: the batch script, an interactive one
+  const char* const name = v.has("SLURM_STEP_ID") ? "SLURM_STEP_ID" : "SLURM_STEPID";
+  const std::string step = v.text(name);
+  if (step.empty()) return false;
+  uint32_t id = 0;
+  const auto [end, error] = std::from_chars(step.data(), step.data() + step.size(), id);
+  TERN_CHECK(error == std::errc() && end == step.data() + step.size(), name,
+             ": expected the number of a step of srun, got '", step, "'; unset it to train in one process");
+  return id < kFirstReserved;
 }
 
 Launch detect_place(const Variables& v) {
@@ -141,7 +150,7 @@ Launch detect_place(const Variables& v) {
                ": unset those that are left from elsewhere");
   }
   if (open_mpi) return from_mpi(v, "mpirun", *open_mpi, "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE");
-  if (v.has("SLURM_PROCID") && in_slurm_step(v)) {
+  if (v.has("SLURM_PROCID") && is_task_of_step(v)) {
     const char* const size_name = v.has("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
     if (const auto place = v.place("SLURM_PROCID", size_name)) return from_slurm(v, place->first, place->second);
   }

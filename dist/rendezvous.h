@@ -36,10 +36,11 @@ using Environment = std::function<const char*(const char*)>;
 
 /// Checks, in this order: torchrun (RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
 /// TORCHELASTIC_*), Open MPI's mpirun (OMPI_COMM_WORLD_*; mpirun within a Slurm job counts as mpirun, and if RANK and
-/// WORLD_SIZE agree with it, both are used), srun (SLURM_PROCID, SLURM_NTASKS, ...; the master is the first host of
-/// SLURM_NODELIST at port 15000 + the last four digits of the job id, as in Lightning), other MPIs (PMI_RANK,
-/// PMI_SIZE). An empty variable counts as not set. Throws Error, which names the variable, on values that are not
-/// numbers, out of range or contradictory, and on a TERN_DIST_SECRET of fewer than kMinSecretBytes.
+/// WORLD_SIZE agree with it, both are used), srun (SLURM_PROCID, SLURM_NTASKS, ..., where SLURM_STEP_ID is a step of
+/// srun: a batch script and a shell of salloc are one process; the master is the first host of SLURM_NODELIST at port
+/// 15000 + the last four digits of the job id, as in Lightning), other MPIs (PMI_RANK, PMI_SIZE). An empty variable
+/// counts as not set. Throws Error, which names the variable, on values that are not numbers, out of range or
+/// contradictory, and on a TERN_DIST_SECRET of fewer than kMinSecretBytes.
 Launch detect_launch(const Environment& environment);
 /// detect_launch() with the environment of this process.
 Launch detect_launch();

@@ -47,7 +47,8 @@ const Variables kSlurm = {{"SLURM_PROCID", "6"},
                           {"SLURM_NODEID", "1"},
                           {"SLURM_NODELIST", "node[07-08]"},
                           {"SLURM_TASKS_PER_NODE", "4(x2)"},
-                          {"SLURM_JOB_ID", "1234567"}};
+                          {"SLURM_JOB_ID", "1234567"},
+                          {"SLURM_STEP_ID", "0"}};
 
 const Variables kPmi = {{"PMI_RANK", "1"}, {"PMI_SIZE", "3"}};
 const Variables kByHand = {{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1"}, {"MASTER_PORT", "5"}};
@@ -102,11 +103,25 @@ TEST(Rendezvous, Slurm) {
   EXPECT_EQ(detect(with(kSlurm, {{"SLURM_JOB_ID", "12"}})).master_port, 15012);
   EXPECT_EQ(detect(with(kSlurm, {{"SLURM_JOB_ID", ""}})).master_port, 12910);
   EXPECT_EQ(detect(with(kSlurm, {{"MASTER_ADDR", "h"}, {"MASTER_PORT", "77"}})).master_port, 77);
-  // Shells within a job are one process.
-  EXPECT_EQ(detect(with(kSlurm, {{"SLURM_JOB_NAME", "interactive"}})).size, 1);
-  EXPECT_EQ(detect(with(kSlurm, {{"SLURM_JOB_NAME", "bash"}})).size, 1);
-  EXPECT_EQ(detect(with(kSlurm, {{"SLURM_STEP_ID", "4294967291"}})).size, 1);
+}
+
+// Tasks that srun starts from a shell of salloc inherit the job's name; a batch script has every variable but the step.
+TEST(Rendezvous, TheStepDecidesWhatIsATaskOfSrun) {
+  for (const char* name : {"interactive", "bash", "tern"})
+    EXPECT_EQ(detect(with(kSlurm, {{"SLURM_JOB_NAME", name}})).rank, 6) << name;
+  for (const char* step : {"1", "17", "4294967279"})
+    EXPECT_EQ(detect(with(kSlurm, {{"SLURM_STEP_ID", step}})).size, 8) << step;
+  // The batch script, an interactive step, and those that Slurm makes for itself.
+  for (const char* step : {"", "4294967280", "4294967290", "4294967291", "4294967294"}) {
+    const Launch launch = detect(with(kSlurm, {{"SLURM_STEP_ID", step}, {"SLURM_PROCID", "0"}}));
+    EXPECT_EQ(launch.launcher, Launcher::kNone) << step;
+    EXPECT_EQ(launch.size, 1) << step;
+  }
+  // The older name.
+  EXPECT_EQ(detect(with(kSlurm, {{"SLURM_STEP_ID", ""}, {"SLURM_STEPID", "0"}})).size, 8);
   EXPECT_EQ(detect({{"SLURM_NTASKS", "4"}}).size, 1);
+  // Without srun's variables nothing is checked: those of a batch script may be of any kind.
+  EXPECT_EQ(detect(with(kSlurm, {{"SLURM_STEP_ID", ""}, {"SLURM_PROCID", "0"}, {"SLURM_NTASKS", "x"}})).size, 1);
 }
 
 TEST(Rendezvous, OtherMpis) { expect_place(detect(kPmi), Launcher::kMpi, {1, 3, 1, 3}); }
@@ -144,6 +159,8 @@ TEST(Rendezvous, BadValuesNameTheVariable) {
       {with(kSlurm, {{"SLURM_NTASKS", "x"}}), "SLURM_NTASKS: expected"},
       {with(kSlurm, {{"SLURM_NTASKS", ""}}), "SLURM_NTASKS is not"},
       {with(kSlurm, {{"SLURM_LOCALID", "9"}}), "SLURM_LOCALID is 9"},
+      {with(kSlurm, {{"SLURM_STEP_ID", "batch"}}), "SLURM_STEP_ID: expected"},
+      {with(kSlurm, {{"SLURM_STEP_ID", "-1"}}), "SLURM_STEP_ID: expected"},
       {with(kSlurm, {{"SLURM_NODELIST", "n[1"}}), "SLURM_NODELIST: expected"},
       {{{"PMI_RANK", "1"}}, "PMI_SIZE is not"},
   };
