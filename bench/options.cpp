@@ -42,7 +42,8 @@ std::vector<Flag> common_flags(Options& o) {
        [&o](const std::string& text) { o.baseline = text; }},
       {"--rounds", "N", "of a comparison (default: 10), each with new processes",
        [&o](const std::string& text) { o.rounds = number("--rounds", text, least_count(kConfidence), 10000); }},
-      {"--noise", "SHARE", "no verdict on a row where a second process of this program differs by more (default: 0.03)",
+      {"--noise", "SHARE",
+       "no verdict where a second process of this program differs by more and the ratio not by twice that (0.03)",
        [&o](const std::string& text) { o.noise_limit = number("--noise", text, 0.0, 1.0); }},
       {"--clock", "CLOCK", "of a comparison: wall (the default), or cpu: processor time, where others use the cores",
        [&o](const std::string& text) {

@@ -8,6 +8,9 @@
 namespace tern::bench {
 namespace {
 
+/// How many times the noise a difference must be to be seen through it.
+constexpr double kClear = 2;
+
 /// The probability that the interval from the k-th smallest to the k-th largest of n values contains the median: of n
 /// fair coins neither fewer than k show heads nor fewer than k tails.
 double coverage(int n, int k) {
@@ -53,7 +56,12 @@ double distance_from_one(const Interval& interval) {
 }
 
 Verdict verdict_of(const Interval& ratio, const Interval& control, double noise_limit) {
-  if (!(distance_from_one(control) <= noise_limit)) return Verdict::kTooNoisy;
+  const double noise = distance_from_one(control);
+  if (!(noise <= noise_limit)) {
+    if (ratio.low > 1 + kClear * noise) return Verdict::kSlower;
+    if (ratio.high < 1 / (1 + kClear * noise)) return Verdict::kFaster;
+    return Verdict::kTooNoisy;
+  }
   if (ratio.low > std::max(1.0, control.high)) return Verdict::kSlower;
   if (ratio.high < std::min(1.0, control.low)) return Verdict::kFaster;
   return Verdict::kSame;

@@ -26,7 +26,9 @@ const char* name_of(Verdict verdict);
 
 /// `ratio`: time of the new program over that of the baseline, in pairs; `control`: time of the new program over that
 /// of a second process of the same program, in pairs of the same rounds.
-///   kTooNoisy  the control is further than `noise_limit` from 1 at one of its ends
+///   kTooNoisy  the control is further than `noise_limit` from 1 at one of its ends, and the ratio's interval does not
+///   lie
+///              beyond twice that distance
 ///   kSlower    the whole interval is above 1 and above the control's
 ///   kFaster    the whole interval is below 1 and below the control's
 Verdict verdict_of(const Interval& ratio, const Interval& control, double noise_limit);

@@ -118,17 +118,21 @@ TEST_F(Comparison, FindsSlowerFasterAndEqualRows) {
   EXPECT_EQ(lines_[3]["counts"]["faster"], 1);
 }
 
-// The new program's processes differ by a tenth: the control is one of them in every round, so no row has a verdict.
+// The new program's processes differ by a tenth: the control is one of them in every round, so that only a difference
+// of more than twice as much is a verdict.
 TEST_F(Comparison, RefusesAVerdictWhereTheMachineIsTooNoisy) {
   options_.program =
       write({.name = "new", .sample = "((starts % 2)) && " + answer("0.020") + " || " + answer("0.022")});
-  const Script much_slower{.name = "old", .sample = answer("0.002")};
-  EXPECT_EQ(compare(much_slower), 3);
+  const Script slower{.name = "old", .sample = answer("0.0192")};  // than that by 15 %
+  EXPECT_EQ(compare(slower), 3);
   EXPECT_EQ(lines_[1]["verdict"], "too noisy");
   expect_contains(last_line(),
                   {"2 without a verdict: the machine is too noisy (the same program differs by more than 3 %)"});
   options_.noise_limit = 0.2;
-  EXPECT_EQ(compare(much_slower), 1);
+  EXPECT_EQ(compare(slower), 1);
+  EXPECT_EQ(lines_[1]["verdict"], "slower");
+  options_.noise_limit = 0.03;
+  EXPECT_EQ(compare({.name = "old", .sample = answer("0.010")}), 1);  // 2.2 times as slow
   EXPECT_EQ(lines_[1]["verdict"], "slower");
 }
 

@@ -99,10 +99,15 @@ TEST(Statistics, Verdicts) {
   // A control that is not around 1 does not make equal times slower or faster.
   EXPECT_EQ(verdict_of({0.999, 1, 1.001}, {0.98, 0.985, 0.99}, 0.03), Verdict::kSame);
   EXPECT_EQ(verdict_of({0.999, 1, 1.001}, {1.01, 1.015, 1.02}, 0.03), Verdict::kSame);
-  // Too noisy above and below, even where the difference is large.
-  EXPECT_EQ(verdict_of({1.5, 1.6, 1.7}, {0.99, 1, 1.031}, 0.03), Verdict::kTooNoisy);
-  EXPECT_EQ(verdict_of({1.5, 1.6, 1.7}, {0.96, 1, 1.01}, 0.03), Verdict::kTooNoisy);
-  EXPECT_EQ(verdict_of({1.5, 1.6, 1.7}, {0.96, 1, 1.01}, 0.05), Verdict::kSlower);
+  // Too noisy above and below, unless the difference is more than twice the noise.
+  EXPECT_EQ(verdict_of({1.06, 1.1, 1.2}, {0.99, 1, 1.031}, 0.03), Verdict::kTooNoisy);
+  EXPECT_EQ(verdict_of({1.06, 1.1, 1.2}, {0.96, 1, 1.01}, 0.03), Verdict::kTooNoisy);
+  EXPECT_EQ(verdict_of({1.06, 1.1, 1.2}, {0.96, 1, 1.01}, 0.05), Verdict::kSlower);
+  EXPECT_EQ(verdict_of({1.09, 1.1, 1.2}, {0.96, 1, 1.01}, 0.03), Verdict::kSlower);
+  EXPECT_EQ(verdict_of({0.80, 0.9, 0.94}, {0.96, 1, 1.01}, 0.03), Verdict::kTooNoisy);
+  EXPECT_EQ(verdict_of({0.80, 0.9, 0.92}, {0.96, 1, 1.01}, 0.03), Verdict::kFaster);
+  EXPECT_EQ(verdict_of({2.15, 2.2, 2.3}, {0.8, 1, 1.3}, 0.03), Verdict::kSlower);
+  EXPECT_EQ(verdict_of({1.5, 2.2, 2.3}, {0.8, 1, 1.3}, 0.03), Verdict::kTooNoisy);
   const double nan = std::numeric_limits<double>::quiet_NaN();
   EXPECT_EQ(verdict_of({1.5, 1.6, 1.7}, {nan, nan, nan}, 0.03), Verdict::kTooNoisy);
 }
