@@ -75,6 +75,17 @@ expect "the first start builds no tests" lacks "$called" "tern_tests"
 expect "arguments reach the program unchanged" equal "$out" "program got 2 arguments: train two words"
 expect "the first start succeeds" equal "$status" 0
 
+for word in --help -h help ""; do
+  tern $word
+  expect "'$word' names what the script takes" has "$out" "--cuda COMMAND"
+  for name in test bench fuzz; do expect "'$word' names $name" has "$out" "  $name  "; done
+  expect "'$word' runs the program first" has "$out" "program got"
+done
+PROGRAM_STATUS=2 tern
+expect "help keeps the status of the program" equal "$status" 2
+tern train --help
+expect "the help of a command is the program's alone" equal "$out" "program got 2 arguments: train --help"
+
 tern info
 expect "a second start calls neither cmake nor ninja" equal "$called" ""
 expect "a second start prints nothing" equal "$err" ""
