@@ -18,7 +18,7 @@ size_t find_column(const ColumnKind& kind, const std::vector<std::string>& found
     if (std::find(kind.names.begin(), kind.names.end(), name) != kind.names.end()) matches.push_back(i);
   }
   TERN_CHECK(!matches.empty(), where, ": no ", kind.meaning, " column (", join(kind.names, " or "),
-             "); found: ", join(found, ", "));
+             "); found: ", shown_names(found));
   TERN_CHECK(matches.size() == 1, where, ": more than one ", kind.meaning, " column: ", found[matches[0]], " and ",
              found[matches[1]], "; rename one");
   return matches[0];

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <numeric>
 
+#include "tern/core/io/pickle.h"
 #include "tern/data/datasets/utf8.h"
 #include "tern/kernels/base/check.h"
 
@@ -16,12 +17,6 @@ std::string label_key(std::string_view name) {
   if (key == "neg") return "negative";
   if (key == "pos") return "positive";
   return key;
-}
-
-std::string shown(const std::vector<std::string>& names) {
-  constexpr size_t kMax = 20;
-  if (names.size() <= kMax) return join(names, ", ");
-  return join({names.begin(), names.begin() + kMax}, ", ") + ", ... (" + std::to_string(names.size()) + " in all)";
 }
 
 bool all_integers(const std::vector<std::string>& names) {
@@ -65,6 +60,14 @@ std::string join(const std::vector<std::string>& parts, std::string_view separat
   return text;
 }
 
+std::string shown_names(const std::vector<std::string>& names) {
+  constexpr size_t kMax = 20;
+  std::vector<std::string> shown;
+  for (size_t i = 0; i < std::min(names.size(), kMax); ++i) shown.push_back(tern::detail::printable(names[i]));
+  const std::string text = join(shown, ", ");
+  return names.size() <= kMax ? text : text + ", ... (" + std::to_string(names.size()) + " in all)";
+}
+
 LabelIndex::LabelIndex(std::vector<std::string> known) : known_(std::move(known)) {
   int64_t value = 0;
   placeholders_ = !known_.empty();
@@ -85,7 +88,8 @@ int32_t LabelIndex::known_id(const std::string& label, const Location& where) co
   }
   int64_t value = 0;
   const bool index = !known_integers_ && parse_integer(label, value) && value >= 0 && value < count;
-  TERN_CHECK(index, where, ": unknown label \"", label, "\"; the model has: ", shown(known_));
+  TERN_CHECK(index, where, ": unknown label \"", tern::detail::printable(label),
+             "\"; the model has: ", shown_names(known_));
   return static_cast<int32_t>(value);
 }
 
@@ -126,7 +130,7 @@ std::vector<std::string> LabelIndex::finish(std::string_view source, std::vector
   if (placeholders_) {
     const int64_t count = static_cast<int64_t>(known_.size());
     const bool fits = std::all_of(rank.begin(), rank.end(), [&](int64_t id) { return id >= 0 && id < count; });
-    TERN_CHECK(fits, source, ": has the labels ", shown(sorted), ", but the model has ", count,
+    TERN_CHECK(fits, source, ": has the labels ", shown_names(sorted), ", but the model has ", count,
                " outputs without names");
   }
   for (int32_t& label : labels) label = static_cast<int32_t>(rank[label]);

@@ -62,6 +62,8 @@ bool parse_integer(std::string_view text, int64_t& value);
 /// `text` without leading and trailing ASCII space.
 std::string_view trim(std::string_view text);
 std::string lower_ascii(std::string_view text);
+/// Names for a message: at most 20 of them, long ones shortened.
+std::string shown_names(const std::vector<std::string>& names);
 std::string join(const std::vector<std::string>& parts, std::string_view separator);
 
 }  // namespace tern::data

@@ -7,7 +7,6 @@
 #include <numeric>
 #include <optional>
 
-#include "tern/core/io/input_file.h"
 #include "tern/core/io/pickle.h"
 #include "tern/data/datasets/delimited.h"
 #include "tern/data/datasets/label_index.h"
@@ -24,7 +23,7 @@ std::vector<size_t> find_columns(const std::vector<std::string>& names, const st
   std::vector<size_t> columns;
   for (const std::string& name : names) {
     const auto found = std::find(header.begin(), header.end(), name);
-    TERN_CHECK(found != header.end(), where, ": no column \"", name, "\"; found: ", join(header, ", "));
+    TERN_CHECK(found != header.end(), where, ": no column \"", name, "\"; found: ", shown_names(header));
     TERN_CHECK(std::find(found + 1, header.end(), name) == header.end(), where, ": more than one column \"", name,
                "\"; rename one");
     const auto column = static_cast<size_t>(found - header.begin());
@@ -88,8 +87,7 @@ std::optional<double> parse_decimal(std::string_view text) {
 }
 
 Table read_table(const std::string& path, const TableOptions& options) {
-  InputStream in(path);
-  DelimitedReader reader(in, lower_ascii(path).ends_with(".tsv") ? '\t' : ',', path);
+  DelimitedFile reader(path, options.log);
   std::vector<std::string> header, fields;
   TERN_CHECK(reader.next(header), path, ": the file is empty; expected a header row with the names of the columns");
   const Location top{path, reader.line()};

@@ -1,6 +1,7 @@
 #pragma once
 // Numbers from CSV and TSV files, for regression and for classifiers of tables.
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,7 @@ struct TableOptions {
   /// Accepts "nan", "inf" and "infinity" (any case, with a sign), and takes an empty field as NaN. Otherwise each is an
   /// error, as is a number beyond the range of float32, which becomes an infinity here.
   bool non_finite = false;
+  std::function<void(const std::string&)> log = {};  // one line each: how the file is read, where that can be doubted
 };
 
 struct Table {
@@ -27,7 +29,7 @@ struct Table {
   TensorDataset dataset() const { return TensorDataset({features, targets}); }
 };
 
-/// Reads a .csv or .tsv file (RFC 4180) with a header row; all fields of the chosen columns are decimal numbers
+/// Reads a .csv or .tsv file (see delimited.h) with a header row; all fields of the chosen columns are decimal numbers
 /// ("1", "-2.5", "1e-3"), rounded to float64 and then to float32, as PyTorch does; other columns are not read. Throws
 /// Error with line and column: no number, a non-finite one, a row with more or fewer fields; a column that is missing,
 /// named twice, or both target and feature; no rows.

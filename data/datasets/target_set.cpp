@@ -29,14 +29,12 @@ using LabelRow = std::vector<std::string>;
 std::string extension_of(const std::string& path) {
   return lower_ascii(std::filesystem::path(path).extension().string());
 }
-char delimiter_of(const std::string& path) { return extension_of(path) == ".tsv" ? '\t' : ','; }
 
 /// Reads a .csv or .tsv file: `on_header` gets the names of the columns, `on_row` the fields of each record.
-void read_records(const std::string& path,
+void read_records(const std::string& path, const LogLine& log,
                   const std::function<void(const std::vector<std::string>& header, const Location& where)>& on_header,
                   const std::function<void(const std::vector<std::string>& fields, const Location& where)>& on_row) {
-  InputStream in(path);
-  DelimitedReader reader(in, delimiter_of(path), path);
+  DelimitedFile reader(path, log);
   std::vector<std::string> header, fields;
   TERN_CHECK(reader.next(header), path, ": the file is empty; expected a header row with a text column and labels");
   on_header(header, {path, reader.line()});
@@ -127,7 +125,7 @@ class LabelRows {
     for (const std::string& label : labels) {
       if (!known_.empty())
         TERN_CHECK(names_.contains(label), where, ": unknown label \"", tern::detail::printable(label),
-                   "\"; the known ones are ", join(known_, ", "));
+                   "\"; the known ones are ", shown_names(known_));
       names_.insert(label);
       any_ = true;
     }
@@ -160,7 +158,7 @@ void read_delimited_labels(const std::string& path, const MultiLabelOptions& opt
   size_t text = 0, list = 0;
   std::vector<size_t> places;
   read_records(
-      path,
+      path, options.log,
       [&](const std::vector<std::string>& header, const Location& where) {
         text = find_column(text_column(), header, where);
         for (const std::string& name : options.columns)
@@ -219,7 +217,7 @@ TargetSet read_multi_label(const std::string& path, const MultiLabelOptions& opt
   return set;
 }
 
-TargetSet read_numbers(const std::string& path) {
+TargetSet read_numbers(const std::string& path, const LogLine& log) {
   check_extension(path, "a number for each text");
   TargetSet set;
   set.texts.name = path;
@@ -235,7 +233,7 @@ TargetSet read_numbers(const std::string& path) {
   } else {
     size_t text = 0, column = 0;
     read_records(
-        path,
+        path, log,
         [&](const std::vector<std::string>& header, const Location& where) {
           text = find_column(text_column(), header, where);
           column = find_column(kNumberColumn, header, where);
@@ -272,8 +270,7 @@ LabelKind label_kind_of(const std::string& source) {
       return false;
     });
   } else if (extension == ".csv" || extension == ".tsv") {
-    InputStream in(source);
-    DelimitedReader reader(in, delimiter_of(source), source);
+    DelimitedFile reader(source);
     std::vector<std::string> header;
     if (reader.next(header)) kind = by_names(header);
   }

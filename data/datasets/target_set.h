@@ -25,6 +25,7 @@ struct MultiLabelOptions {
   char separator = ';';  // of the names in that column
   /// The labels of a trained model, in the order of its outputs; any other is an error. Empty: sorted names.
   std::vector<std::string> known_labels = {};
+  std::function<void(const std::string&)> log = {};  // one line each: how the file is read, where that can be doubted
 };
 
 /// Texts, each with any number of labels: a .csv or .tsv file with a header row, or a .jsonl file of one object a line.
@@ -35,8 +36,8 @@ TargetSet read_multi_label(const std::string& path, const MultiLabelOptions& opt
 
 /// Texts, each with a number, in the column or under the name "label" (or "score"), of the same files. label_names is
 /// that of Hugging Face's regression, LABEL_0. Throws Error with line for what is no number, and for one that is not
-/// finite in float32.
-TargetSet read_numbers(const std::string& path);
+/// finite in float32. `log`: as MultiLabelOptions has it.
+TargetSet read_numbers(const std::string& path, const std::function<void(const std::string&)>& log = {});
 
 /// What a text file's rows are labelled with, by its header or its first object: several labels where they are under
 /// "labels" and none under "label" or "sentiment", or are a list; otherwise one. Sets by name and folders have one.

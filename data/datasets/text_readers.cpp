@@ -27,11 +27,10 @@ namespace {
 constexpr const char* kOfLists = "; lists of labels are read as several labels for each text (--task multi_label)";
 const ColumnKind kLabelColumn = {"label", {"label", "sentiment"}};
 
-TextSet read_delimited(const std::string& path, char delimiter, const LoadOptions& options) {
+TextSet read_delimited(const std::string& path, const LoadOptions& options) {
   TextSet set;
   set.name = path;
-  InputStream in(path);
-  DelimitedReader reader(in, delimiter, path);
+  DelimitedFile reader(path, options.log);
   std::vector<std::string> fields;
   TERN_CHECK(reader.next(fields), path, ": the file is empty; expected a header row with a label and a text column");
   const Location header{path, reader.line()};
@@ -85,24 +84,36 @@ TextSet read_jsonl(const std::string& path, const LoadOptions& options) {
   return set;
 }
 
-/// Adds folder/LABEL/*.txt. Labels without a single text file do not exist.
+/// Adds folder/LABEL/*.txt. Labels without a single text file do not exist. The log gets these, and how many files of
+/// other kinds there are.
 void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadOptions& options, TextSet& set) {
+  const auto say = [&](const auto&... words) {
+    if (options.log) options.log(tern::detail::concatenate(words...));
+  };
   std::string text;
   for (const fs::path& label : sorted_entries(folder)) {
     std::error_code error;
     if (!fs::is_directory(label, error)) continue;
     const std::string name = label.filename().string();
     if (name == "unsup") {
-      if (options.log) options.log(label.string() + " is skipped: reviews without a label");
+      say(label.string(), " is skipped: reviews without a label");
       continue;
     }
+    const int64_t before = set.size();
+    int64_t others = 0;
     for (const fs::path& file : sorted_entries(label)) {
-      if (lower_ascii(file.extension().string()) != ".txt") continue;
+      if (lower_ascii(file.extension().string()) != ".txt") {
+        ++others;
+        continue;
+      }
       text.clear();
       read_file(file, text);
       const std::string place = label.string();
       set.add(text, index.id(name, {place}));
     }
+    const bool none = set.size() == before;
+    if (none) say(label.string(), ": no .txt file, so it is no label");
+    if (others > 0 && !none) say(label.string(), ": files that are not .txt are skipped: ", others);
   }
 }
 
@@ -156,8 +167,7 @@ TextSet read_source(const std::string& source, const LoadOptions& options) {
   std::error_code error;
   if (fs::is_directory(source, error)) return read_text_folder(source, options);
   const std::string extension = lower_ascii(fs::path(source).extension().string());
-  if (extension == ".csv") return read_delimited(source, ',', options);
-  if (extension == ".tsv") return read_delimited(source, '\t', options);
+  if (extension == ".csv" || extension == ".tsv") return read_delimited(source, options);
   if (extension == ".jsonl") return read_jsonl(source, options);
   fail("unknown text data \"", source, "\": expected ", names_of(named_text_sets()),
        ", a .csv, .tsv or .jsonl file, or a folder of train/LABEL/*.txt");

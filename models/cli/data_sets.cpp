@@ -86,8 +86,8 @@ LabelledTexts load_texts(const std::string& source, std::optional<data::LabelKin
     all.labels = all.texts.label_names;
   } else {
     data::TargetSet set = all.kind == data::LabelKind::kNumber
-                              ? data::read_numbers(source)
-                              : data::read_multi_label(source, {.known_labels = known_labels});
+                              ? data::read_numbers(source, log)
+                              : data::read_multi_label(source, {.known_labels = known_labels, .log = log});
     set.texts.check_texts(log);
     all.texts = std::move(set.texts);
     all.labels = std::move(set.label_names);

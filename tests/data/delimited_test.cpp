@@ -18,9 +18,9 @@ struct Parsed {
   std::vector<int64_t> lines;
 };
 
-Parsed parse(const std::string& text, char delimiter = ',') {
+Parsed parse(const std::string& text, const Dialect& dialect = {}) {
   std::istringstream in(text);
-  DelimitedReader reader(in, delimiter, "t.csv");
+  DelimitedReader reader(in, dialect, "t.csv");
   Parsed parsed;
   std::vector<std::string> fields;
   while (reader.next(fields)) {
@@ -37,7 +37,7 @@ std::string parse_error(const std::string& text) {
 TEST(Delimited, PlainRecords) {
   for (const std::string text : {"a,b\n1,2\n", "a,b\n1,2", "a,b\r\n1,2\r\n", "a,b\r\n1,2\r"})
     EXPECT_EQ(parse(text).records, (Records{{"a", "b"}, {"1", "2"}})) << testing::PrintToString(text);
-  EXPECT_EQ(parse("a\tb,c\n", '\t').records, (Records{{"a", "b,c"}}));
+  EXPECT_EQ(parse("a\tb,c\n", {.delimiter = '\t'}).records, (Records{{"a", "b,c"}}));
 }
 
 TEST(Delimited, EmptyFieldsAndLines) {
@@ -197,6 +197,110 @@ TEST(Delimited, RoundTripOfRandomFields) {
     }
     EXPECT_EQ(parse(text).records, records);
   }
+}
+
+TEST(Delimited, Dialects) {
+  EXPECT_EQ(parse("a;\"b\n", {.delimiter = ';', .quotes = false}).records, (Records{{"a", "\"b"}}));
+  EXPECT_EQ(parse("a,\"b\rc,d\r", {.quotes = false, .carriage_returns = true}).records,
+            (Records{{"a", "\"b"}, {"c", "d"}}));
+  const Parsed parsed = parse("a,b\r\rc,\"d\re\"\r\nf,g", {.carriage_returns = true});
+  EXPECT_EQ(parsed.records, (Records{{"a", "b"}, {"c", "d\ne"}, {"f", "g"}}));
+  EXPECT_EQ(parsed.lines, (std::vector<int64_t>{1, 3, 5}));
+  EXPECT_EQ(parse("sep=;\na;b\n", {.delimiter = ';', .separator_line = true}).records, (Records{{"a", "b"}}));
+  // A buffer that ends between CR and LF.
+  const std::string long_text((1 << 16) - 3, 'x');
+  const Parsed cut = parse("a," + long_text + "\r\nb,c\r\n", {.carriage_returns = true});
+  EXPECT_EQ(cut.records, (Records{{"a", long_text}, {"b", "c"}}));
+  EXPECT_EQ(cut.lines, (std::vector<int64_t>{1, 2}));
+}
+
+/// Files whose rules are found by what they hold.
+class DelimitedFileTest : public FolderTest {
+ protected:
+  /// The records; what was said is in said_, without the path.
+  Records read(const std::string& name, const std::string& text) {
+    write(name, text);
+    const std::string path = (root() / name).string();
+    said_.clear();
+    DelimitedFile file(path, [&](const std::string& line) { said_ += line.substr(path.size() + 2) + "\n"; });
+    Records records;
+    for (std::vector<std::string> fields; file.next(fields);) records.push_back(fields);
+    return records;
+  }
+  std::string said_;
+};
+
+constexpr const char* kText = "double quotes are part of the text";
+constexpr const char* kQuoted = "fields in double quotes are read as quoted";
+
+TEST_F(DelimitedFileTest, StrayQuotesBetweenTabsMergeNoRows) {
+  // By RFC 4180 the third and fourth line are one record of two fields.
+  EXPECT_EQ(read("a.tsv", "label\ttext\nneg\tslow\npos\t\"A gem, says one\nneg\tthe end is \"\npos\tbright\n"),
+            (Records{{"label", "text"},
+                     {"neg", "slow"},
+                     {"pos", "\"A gem, says one"},
+                     {"neg", "the end is \""},
+                     {"pos", "bright"}}));
+  EXPECT_TRUE(contains(said_, {kText, "line 3"})) << said_;
+  // Whole quoted fields beside a stray one are text too: one rule for a file.
+  EXPECT_EQ(read("b.TSV", "text\tlabel\n\"whole\"\t1\n\"so\" they say\t0\n"),
+            (Records{{"text", "label"}, {"\"whole\"", "1"}, {"\"so\" they say", "0"}}));
+  EXPECT_TRUE(contains(said_, {kText, "line 3"})) << said_;
+  // A quote that is never closed, in the last line and in the middle; three columns; CR line ends.
+  EXPECT_EQ(read("c.tsv", "a\tb\n1\t\"x\n2\ty\n"), (Records{{"a", "b"}, {"1", "\"x"}, {"2", "y"}}));
+  EXPECT_EQ(read("d.tsv", "a\tb\tc\r1\t\"x\t3\r4\ty\"\t6\r"),
+            (Records{{"a", "b", "c"}, {"1", "\"x", "3"}, {"4", "y\"", "6"}}));
+  // Here one line does not fit either way; as text it stays alone, and the caller reports it.
+  EXPECT_EQ(read("e.tsv", "a\tb\n1\t\"x\nbroken\n2\ty\"\n").size(), 4u);
+  EXPECT_TRUE(contains(said_, {kText})) << said_;
+  EXPECT_EQ(read("f.tsv", "a\tb\n\"x\ny\"\n1\t2\n").size(), 4u);
+  EXPECT_TRUE(contains(said_, {kText})) << said_;
+}
+
+TEST_F(DelimitedFileTest, QuotedFieldsBetweenTabsAreRead) {
+  // What Python's csv.writer(delimiter="\t") writes.
+  EXPECT_EQ(read("a.tsv", "text\tlabel\r\n\"say \"\"hi\"\"\"\t1\r\nplain\t0\r\n"),
+            (Records{{"text", "label"}, {"say \"hi\"", "1"}, {"plain", "0"}}));
+  EXPECT_TRUE(contains(said_, {kQuoted})) << said_;
+  EXPECT_EQ(read("b.tsv", "text\tlabel\n\"a\tb\"\t1\n\"two\nlines\"\t0\n"),
+            (Records{{"text", "label"}, {"a\tb", "1"}, {"two\nlines", "0"}}));
+  EXPECT_TRUE(contains(said_, {kQuoted})) << said_;
+  EXPECT_EQ(read("c.tsv", "\"text\"\t\"label\"\n\"x\"\t\"1\"\n"), (Records{{"text", "label"}, {"x", "1"}}));
+  EXPECT_EQ(read("d.tsv", "label\ttext\n1\t\"three\n\nlines\tand\ttabs \"\"\n\"\n"),
+            (Records{{"label", "text"}, {"1", "three\n\nlines\tand\ttabs \"\n"}}));
+  // Without quotes nothing is said, nor for a quote within a field.
+  read("e.tsv", "a\tb\n5\" pipe\tx\n");
+  EXPECT_EQ(said_, "");
+}
+
+TEST_F(DelimitedFileTest, Separators) {
+  const Records expected = {{"text", "label"}, {"a, b", "1"}};
+  EXPECT_EQ(read("a.csv", "text;label\r\na, b;1\r\n"), expected);
+  EXPECT_TRUE(contains(said_, {"separated by semicolons"})) << said_;
+  EXPECT_EQ(read("b.csv", "\xef\xbb\xbfsep=;\r\ntext;label\r\n\"a, b\";1\r\n"), expected);
+  EXPECT_EQ(read("c.csv", "text\tlabel\na, b\t1\n"), expected);
+  EXPECT_TRUE(contains(said_, {"separated by tabs"})) << said_;
+  EXPECT_EQ(read("d.tsv", "text,label\n\"a, b\",1\n"), expected);
+  EXPECT_EQ(read("e.csv", "text,label\n\"a, b\",1\n"), expected);
+  EXPECT_EQ(said_, "");
+  // The header decides, and a separator in quotes is none.
+  EXPECT_EQ(read("g.csv", "\"text, or not\";label\na, b;1\n"), (Records{{"text, or not", "label"}, {"a, b", "1"}}));
+  EXPECT_EQ(read("f.csv", "\"text;or not\",labels\na;b,c;d\n"), (Records{{"text;or not", "labels"}, {"a;b", "c;d"}}));
+  EXPECT_EQ(said_, "");
+}
+
+TEST_F(DelimitedFileTest, CarriageReturns) {
+  EXPECT_EQ(read("a.csv", "text,label\rone,1\r\"two, \"\"2\"\"\",2\r"),
+            (Records{{"text", "label"}, {"one", "1"}, {"two, \"2\"", "2"}}));
+  EXPECT_EQ(read("b.csv", "text,label\none\rmore,1\n"), (Records{{"text", "label"}, {"one\rmore", "1"}}));
+  EXPECT_EQ(read("c.csv", "text,label\r\none\rmore,1\r\n"), (Records{{"text", "label"}, {"one\rmore", "1"}}));
+}
+
+TEST_F(DelimitedFileTest, AJoinedRowBetweenCommasIsSaid) {
+  EXPECT_EQ(read("a.csv", "label,text\npos,\"A gem\nneg,cold \"\n").size(), 2u);
+  EXPECT_TRUE(contains(said_, {"line 2", "joins lines"})) << said_;
+  EXPECT_EQ(read("b.csv", "label,text\npos,\"A gem\nof a film\"\nneg,\"cold\"\n").size(), 3u);
+  EXPECT_EQ(said_, "");
 }
 
 }  // namespace

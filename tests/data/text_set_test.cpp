@@ -345,6 +345,40 @@ TEST_F(Folder, EmptyTexts) {
   EXPECT_TRUE(contains(load_error(empty), {"empty: all 2 texts are empty"}));
 }
 
+TEST_F(Csv, SaysHowAFileIsRead) {
+  Strings log;
+  const auto load = [&](const std::string& source) {
+    log.clear();
+    return load_text(source, {.log = [&](const std::string& line) { log.push_back(line); }});
+  };
+  const std::string quotes = write("quotes.tsv", "label\ttext\nneg\ta\npos\t\"b, says\nneg\tc\npos\td \"\n");
+  expect_set(load(quotes), {"a", "\"b, says", "c", "d \""}, {0, 1, 0, 1}, {"neg", "pos"});
+  ASSERT_EQ(log.size(), 1u);
+  EXPECT_TRUE(contains(log[0], {quotes + ": double quotes are part of the text"}));
+  expect_set(load(write("excel.csv", "text;label\r\na,b;neg\r\nc;pos\r\n")), {"a,b", "c"}, {0, 1}, {"neg", "pos"});
+  ASSERT_EQ(log.size(), 1u);
+  EXPECT_TRUE(contains(log[0], {"excel.csv: the fields are separated by semicolons"}));
+  expect_set(load(write("old.csv", "text,label\ra,neg\rb,pos\r")), {"a", "b"}, {0, 1}, {"neg", "pos"});
+  write("folder/neg/1.txt", "a");
+  write("folder/neg/2.md", "b");
+  write("folder/pos/1.txt", "c");
+  write("folder/neutral/1.html", "d");
+  const std::string folder = (root() / "folder").string();
+  expect_set(load(folder), {"a", "c"}, {0, 1}, {"neg", "pos"});
+  EXPECT_EQ(log, (Strings{folder + "/neg: files that are not .txt are skipped: 1",
+                          folder + "/neutral: no .txt file, so it is no label"}));
+}
+
+TEST_F(Csv, MessagesAreShortWhateverTheHeaderIs) {
+  std::string header = "id" + std::string(3'000'000, 'x');
+  for (int i = 0; i < 100'000; ++i) header += ",column" + std::to_string(i);
+  const std::string error = load_error(write("long.csv", header + "\n1,2\n"));
+  EXPECT_TRUE(contains(error, {"long.csv:1: no text column", "(100001 in all)"}));
+  EXPECT_LT(error.size(), 3000u);
+  const std::string label(3'000'000, 'y');
+  EXPECT_LT(load_error(write("label.csv", "text,label\na," + label + "\n"), {"neg", "pos"}).size(), 1000u);
+}
+
 TEST(Imdb, RealTree) {
   if (std::getenv("TERN_DATA") == nullptr || !find_imdb())
     GTEST_SKIP() << "data: TERN_DATA names no folder with aclImdb";

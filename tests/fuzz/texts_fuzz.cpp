@@ -20,7 +20,11 @@ void tern::fuzz::try_input(std::string_view input) {
   });
   read([&] {
     std::istringstream in{std::string(text)};
-    data::DelimitedReader reader(in, first % 3 == 1 ? '\t' : ',', "input");
+    const data::Dialect dialect{.delimiter = first % 3 == 1 ? '\t' : ',',
+                                .quotes = (first & 32) == 0,
+                                .carriage_returns = (first & 64) != 0,
+                                .separator_line = (first & 128) != 0};
+    data::DelimitedReader reader(in, dialect, "input");
     std::vector<std::string> fields;
     int64_t before = 0;
     while (reader.next(fields)) {
