@@ -3,10 +3,13 @@
 #include "tern/data/datasets/image_set.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <map>
 
+#include "tern/core/io/input_file.h"
 #include "tern/data/datasets/cifar10.h"
 #include "tern/data/datasets/digits.h"
 #include "tern/data/datasets/files.h"
@@ -19,8 +22,33 @@ namespace tern::data {
 namespace fs = std::filesystem;
 namespace {
 
-/// Adds folder/**/*.{png,jpg,jpeg}. `above`: the folders on the way here, by their real paths.
-void add_files(const fs::path& folder, std::vector<fs::path>& above, std::vector<std::string>& files) {
+/// Images of formats that are not read, by their extension.
+using OtherFormats = std::map<std::string, int64_t>;
+
+/// "12 .webp, 3 .gif"
+std::string text_of(const OtherFormats& others) {
+  std::string text;
+  for (const auto& [extension, count] : others)
+    text += (text.empty() ? "" : ", ") + std::to_string(count) + " " + extension;
+  return text;
+}
+
+/// Whether a file without the extension of a PNG or JPEG image is one all the same.
+bool is_image_by_content(const fs::path& file) {
+  if (!has_other_image_extension(file) && file.has_extension()) return false;
+  std::array<char, 8> first = {};
+  try {
+    InputFile in(file.string());
+    return is_decodable({first.data(), in.read(first.data(), first.size())});
+  } catch (const Error&) {  // a pipe, or a file that may not be read
+    return false;
+  }
+}
+
+/// Adds the images in folder/**: by extension, and by content where the extension is another format's or missing.
+/// `above`: the folders on the way here, by their real paths.
+void add_files(const fs::path& folder, std::vector<fs::path>& above, std::vector<std::string>& files,
+               OtherFormats& others) {
   std::error_code error;
   const fs::path real = fs::canonical(folder, error);
   TERN_CHECK(!error, "cannot read the folder ", folder.string(), ": ", error.message());
@@ -29,15 +57,18 @@ void add_files(const fs::path& folder, std::vector<fs::path>& above, std::vector
   above.push_back(real);
   for (const fs::path& entry : sorted_entries(folder)) {
     if (fs::is_directory(entry, error))
-      add_files(entry, above, files);
-    else if (has_image_extension(entry))
+      add_files(entry, above, files, others);
+    else if (has_image_extension(entry) || is_image_by_content(entry))
       files.push_back(entry.string());
+    else if (has_other_image_extension(entry))
+      ++others[lower_ascii(entry.extension().string())];
   }
   above.pop_back();
 }
 
 /// Adds folder/LABEL/**.
-void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadOptions& options, ImageSet& set) {
+void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadOptions& options, ImageSet& set,
+                       OtherFormats& others) {
   std::vector<fs::path> above;
   int64_t unlabelled = 0;
   for (const fs::path& label : sorted_entries(folder)) {
@@ -48,9 +79,12 @@ void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadOpti
     }
     const std::string place = label.string();
     const int32_t id = index.id(label.filename().string(), {place});
-    add_files(label, above, set.files);
-    TERN_CHECK(set.files.size() > set.labels.size(), place,
-               ": no images (.png, .jpg, .jpeg) for this label; remove the folder or fill it");
+    OtherFormats of_label;
+    add_files(label, above, set.files, of_label);
+    TERN_CHECK(
+        set.files.size() > set.labels.size(), place, ": no PNG or JPEG images for this label",
+        of_label.empty() ? "; remove the folder or fill it" : "; convert those that are there: " + text_of(of_label));
+    for (const auto& [extension, count] : of_label) others[extension] += count;
     TERN_CHECK(set.files.size() <= std::numeric_limits<int32_t>::max(), set.name, ": more than 2^31 - 1 images");
     set.labels.resize(set.files.size(), id);
   }
@@ -63,9 +97,12 @@ ImageSet read_image_folder(const std::string& path, const LoadOptions& options) 
   ImageSet set;
   set.name = path;
   LabelIndex index(options.known_labels);
-  set.add_parts(path, [&](const std::string& folder) { add_label_folders(folder, index, options, set); });
+  OtherFormats others;
+  set.add_parts(path, [&](const std::string& folder) { add_label_folders(folder, index, options, set, others); });
   TERN_CHECK(set.size() > 0, path, ": no images found; expected train/LABEL/*.{png,jpg,jpeg} (and optionally ",
              "test/LABEL, val/LABEL) or LABEL/*.{png,jpg,jpeg}");
+  if (!others.empty() && options.log)
+    options.log(path + ": images of other formats than PNG and JPEG are skipped: " + text_of(others));
   set.label_names = index.finish(path, set.labels, LabelOrder::kByName);
   return set;
 }

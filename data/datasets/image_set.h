@@ -36,8 +36,10 @@ const std::vector<NamedSet<ImageSet>>& named_image_sets();
 ///   "mnist", "fashion-mnist"  see mnist.h; they are not fetched
 ///   a folder     of CIFAR-10's files (binary or Python pickles): as "cifar10". Of MNIST's files: as "mnist", or as
 ///                "fashion-mnist" where its path has the word fashion. Otherwise train/LABEL/... and
-///                optionally test/LABEL, val/LABEL; or LABEL/...: .png, .jpg and .jpeg files (any letter case) at any
-///                depth below LABEL; hidden files and folders are skipped
+///                optionally test/LABEL, val/LABEL; or LABEL/...: .png, .jpg, .jpeg, .jpe and .jfif files (any letter
+///                case) at any depth below LABEL, also PNG and JPEG images without an extension or with another
+///                format's; images of other formats are counted in one line of the log; hidden files and folders are
+///                skipped
 /// A folder's label ids follow its names sorted by bytes (as torchvision's ImageFolder does, also for numbers). Rows
 /// are read as train, val, test, each sorted by label and path. This call lists the files; they are decoded later.
 /// Throws Error if there are no images or if a label has none.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
+#include <initializer_list>
 
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/label_index.h"
@@ -13,6 +14,14 @@ namespace tern::data {
 namespace {
 
 using namespace std::string_view_literals;
+
+constexpr std::string_view kPng = "\x89PNG\r\n\x1a\n", kJpeg = "\xff\xd8\xff";
+
+/// Whether the path's extension is one of these, in any case.
+bool has_extension(const std::string& path, std::initializer_list<std::string_view> extensions) {
+  const std::string extension = lower_ascii(std::filesystem::path(path).extension().string());
+  return std::find(extensions.begin(), extensions.end(), extension) != extensions.end();
+}
 
 /// Other formats that end up in image folders.
 const char* other_format(std::string_view bytes) {
@@ -89,8 +98,8 @@ Image upright(Image image, int orientation) {
 }
 
 Image decode_image(std::string_view bytes, const std::string& name, const DecodeOptions& options) {
-  if (bytes.starts_with("\x89PNG\r\n\x1a\n")) return decode_png(bytes, name, options);
-  if (bytes.starts_with("\xff\xd8\xff")) return decode_jpeg(bytes, name, options);
+  if (bytes.starts_with(kPng)) return decode_png(bytes, name, options);
+  if (bytes.starts_with(kJpeg)) return decode_jpeg(bytes, name, options);
   fail(name, ": not a PNG or JPEG image: ", other_format(bytes));
 }
 
@@ -106,8 +115,14 @@ void write_png(const std::string& path, const Image& image) {
 }
 
 bool has_image_extension(const std::string& path) {
-  const std::string extension = lower_ascii(std::filesystem::path(path).extension().string());
-  return extension == ".png" || extension == ".jpg" || extension == ".jpeg";
+  return has_extension(path, {".png", ".jpg", ".jpeg", ".jpe", ".jfif"});
 }
+
+bool has_other_image_extension(const std::string& path) {
+  return has_extension(path, {".webp", ".bmp", ".gif", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jp2", ".jxl",
+                              ".ppm", ".pgm", ".pbm", ".pnm", ".tga", ".ico", ".svg"});
+}
+
+bool is_decodable(std::string_view bytes) { return bytes.starts_with(kPng) || bytes.starts_with(kJpeg); }
 
 }  // namespace tern::data

@@ -49,7 +49,11 @@ std::string encode_png(const Image& image);
 /// encode_png to a file, which appears complete or not at all. Creates the folder.
 void write_png(const std::string& path, const Image& image);
 
-/// True when a file's name ends in .png, .jpg or .jpeg, in any case.
+/// True when a file's name ends as those of PNG and JPEG images do, in any case: .png, .jpg, .jpeg, .jpe or .jfif.
 bool has_image_extension(const std::string& path);
+/// True when it ends as those of images of other formats do: .webp, .bmp, .gif, .tif and so on.
+bool has_other_image_extension(const std::string& path);
+/// True when the first bytes are those of a PNG or JPEG image.
+bool is_decodable(std::string_view bytes);
 
 }  // namespace tern::data

@@ -85,13 +85,38 @@ TEST_F(ImageFolderTest, Errors) {
   add("cat/1.png", 1);
   fs::create_directories(root() / "dog" / "empty");
   write("dog/readme.md", "");
-  EXPECT_TRUE(contains(load_error(source()), {"/dog: no images (.png, .jpg, .jpeg) for this label"}));
+  EXPECT_TRUE(contains(load_error(source()), {"/dog: no PNG or JPEG images for this label; remove"}));
   fs::create_directory_symlink(root() / "dog", root() / "dog" / "again");
   EXPECT_TRUE(contains(load_error(source()), {"dog/again: a link to a folder that it is in"}));
   fs::remove_all(root() / "dog");
   fs::create_directory_symlink(root() / "cat", root() / "kitten");
   EXPECT_EQ(load_images(source()).size(), 2);
   EXPECT_TRUE(contains(load_error("cifar"), {"unknown image data \"cifar\"", "cifar10, digits"}));
+}
+
+TEST_F(ImageFolderTest, ImagesOfOtherFormatsAreCounted) {
+  add("train/a/1.jfif", 1);
+  add("train/a/2.JPE", 2);
+  add("train/a/3.webp", 3);  // a PNG with another format's name
+  add("train/a/4", 4);       // and one without an extension
+  write("train/a/5.webp", "RIFF\1\0\0\0WEBPVP8 ");
+  write("train/a/6.Gif", "GIF89a");
+  write("train/b/7.webp", "");
+  write("train/b/8", "no image");
+  write("train/b/notes.txt", std::string("\x89PNG\r\n\x1a\n"));
+  add("train/b/9.png", 9);
+  add("test/b/10.png", 10);
+  write("test/b/11.gif", "GIF89a");
+  Names log;
+  const ImageSet set = load_images(source(), {.log = [&](const std::string& line) { log.push_back(line); }});
+  EXPECT_EQ(set.labels, (Labels{0, 0, 0, 0, 1, 1}));
+  std::vector<int> first_bytes;
+  for (int64_t row = 0; row < set.size(); ++row) first_bytes.push_back(set.image(row).pixels[0]);
+  EXPECT_EQ(first_bytes, (std::vector<int>{1, 2, 3, 4, 9, 10}));
+  EXPECT_EQ(log, (Names{source() + ": images of other formats than PNG and JPEG are skipped: 2 .gif, 2 .webp"}));
+  // A label that has no others.
+  write("train/c/1.bmp", "BM");
+  EXPECT_TRUE(contains(load_error(source()), {"/c: no PNG or JPEG images for this label", "convert", "1 .bmp"}));
 }
 
 TEST_F(ImageFolderTest, HashIsOfTheContentAndNotOfThePath) {
