@@ -17,7 +17,7 @@ namespace tern::data {
 namespace {
 
 constexpr const char* kForms =
-    "; accepted: official, train-test, 80/10/10 (percent), 0.8/0.1/0.1, 35000/5000/10000 (rows of "
+    "; accepted: official, train-test, 80/10/10 or 33.3/33.3/33.4 (percent), 0.8/0.1/0.1, 35000/5000/10000 (rows of "
     "train/validation/test), all";
 
 std::vector<int32_t> range(int64_t begin, int64_t end) {
@@ -75,9 +75,9 @@ std::array<int64_t, 3> part_sizes(const LabelledSet& set, const std::string& spe
   const double sum = train + validation + test;
   double whole = 0;  // the total that corresponds to all rows
   if (numbers.decimal) {
-    TERN_CHECK(std::abs(sum - 1) < 1e-6, "split \"", detail::printable(spec), "\": the fractions must sum to 1, not ",
-               sum, kForms);
-    whole = 1;
+    whole = std::abs(sum - 100) < 1e-4 ? 100 : 1;
+    TERN_CHECK(std::abs(sum - whole) < 1e-6 * whole, "split \"", detail::printable(spec),
+               "\": the fractions must sum to 1, or ", "as percent to 100, not ", sum, kForms);
   } else if (sum == 100) {
     whole = 100;
   }

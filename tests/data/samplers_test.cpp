@@ -268,6 +268,8 @@ TEST(Split, PercentFractionsAndCounts) {
                                        {"700/101/202", {700, 101, 202}},
                                        {"5/0/7", {5, 0, 7}},
                                        {"1.0/0/0", {1003, 0, 0}},
+                                       {"33.3/33.3/33.4", {334, 334, 335}},
+                                       {"99.5/0.5/0", {998, 5, 0}},
                                        {"50/0/50", {501, 0, 502}}}) {
     SCOPED_TRACE(spec);
     const Split split = make_split(source, spec, "", fresh_seed());
