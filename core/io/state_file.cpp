@@ -1,6 +1,7 @@
 #include "tern/core/io/state_file.h"
 
 #include <algorithm>
+#include <cctype>
 #include <cstring>
 #include <filesystem>
 #include <nlohmann/json.hpp>
@@ -252,6 +253,20 @@ StateFile load_parts(const std::string& index) {
   return whole;
 }
 
+/// Whether the bytes are a pickle's "cMODULE\nNAME\n"; a text that begins with a c (the header of a table) is none.
+bool names_global(std::string_view bytes) {
+  if (!bytes.starts_with('c')) return false;
+  const size_t module = bytes.find('\n');
+  if (module == std::string_view::npos) return true;  // cut off
+  const auto is_name = [](std::string_view text) {
+    return !text.empty() && std::all_of(text.begin(), text.end(), [](char c) {
+      return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_' || c == '.';
+    });
+  };
+  return is_name(bytes.substr(1, module - 1)) &&
+         is_name(bytes.substr(module + 1, bytes.find('\n', module + 1) - module - 1));
+}
+
 }  // namespace
 
 StateFile load_state_file(const std::string& path, const StateFileOptions& options) {
@@ -264,7 +279,7 @@ StateFile load_state_file(const std::string& path, const StateFileOptions& optio
   const bool named = path.ends_with(".safetensors");
   if (is_safetensors(bytes) || (named && !is_torch(bytes))) return from_safetensors(path);
   // A pickle of protocol 0 or 1 has no signature; it begins with a mark, an empty container or a global.
-  const bool may_be_pickle = std::string_view("(]}cl").find(bytes[0]) != std::string_view::npos;
+  const bool may_be_pickle = std::string_view("(]}").find(bytes[0]) != std::string_view::npos || names_global(bytes);
   TERN_CHECK(is_torch(bytes) || may_be_pickle, path,
              ": neither a safetensors file nor one that PyTorch writes; it begins with '", detail::printable(bytes, 16),
              "'");

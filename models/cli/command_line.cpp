@@ -3,6 +3,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iostream>
+#include <set>
 
 #include "tern/kernels/kernel.h"
 #include "tern/models/cli/commands.h"
@@ -62,6 +63,17 @@ void reject_unknown(const CLI::App& parser, const Command& command) {
   }
 }
 
+/// Throws UsageError when an option with one value is given more than once: which one is meant is not known.
+void reject_repeated(const Options& options, const std::vector<std::string>& words) {
+  std::set<std::string> seen;
+  for (const std::string& word : words) {
+    if (word == "--") return;
+    const OptionRow* const row = options.find(word.substr(0, word.find('=')));
+    if (row == nullptr || !word.starts_with("--") || row->is_flag() || row->is_list()) continue;
+    if (!seen.insert(row->spec.name).second) throw UsageError(row->spec.name + ": is given twice; give it once");
+  }
+}
+
 /// Throws UsageError when there is no command of that name.
 const Command& find_command(const std::vector<Command>& commands, const std::string& name) {
   std::vector<std::string> known;
@@ -97,6 +109,7 @@ int run_command_line(const std::vector<Command>& commands, std::vector<std::stri
     app.get_subcommand(command.name)->allow_extras();
     const std::vector<std::string> merged =
         merge_option_file(*command.options, command.name, {words.begin() + 1, words.end()});
+    reject_repeated(*command.options, merged);
     reversed.assign(merged.rbegin(), merged.rend());
     reversed.push_back(command.name);
   }

@@ -56,4 +56,10 @@ struct Interrupted {};
 /// Throws Interrupted when a signal is pending.
 void check_interrupted();
 
+/// Ends the command because nobody reads stdout any more (`| head`): without a word, the exit status is that of a
+/// program that SIGPIPE ended.
+struct ReaderGone {};
+/// Throws ReaderGone, or Error where stdout is closed or full, if a write to it has failed.
+void check_output();
+
 }  // namespace tern::cli

@@ -5,9 +5,11 @@
 #include <sstream>
 
 #include "tern/core/device/backend.h"
+#include "tern/core/io/file_kind.h"
 #include "tern/core/io/state_file.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/core/memory/stream.h"
+#include "tern/data/datasets/label_index.h"
 #include "tern/dist/nccl.h"
 #include "tern/dist/world.h"
 #include "tern/kernels/gemm.h"
@@ -77,6 +79,10 @@ void describe_machine(bool in_job, Device device) {
 }
 
 void describe_file(const std::string& path) {
+  const std::string extension = data::lower_ascii(std::filesystem::path(path).extension().string());
+  for (const char* data : {".csv", ".tsv", ".jsonl", ".txt"})
+    TERN_CHECK(extension != data || !tern::detail::name_exists(path), path, ": a file of data; info describes folders ",
+               "of models and files of weights. 'tern train MODEL --data ", path, "' reads it");
   const StateFile file = load_state_file(path, {.whole = true});
   std::cout << "format: " << file.format << "\n";
   const char* other = file.format == "safetensors" ? "metadata " : "";

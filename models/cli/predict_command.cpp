@@ -8,6 +8,7 @@
 #include <sstream>
 #include <utility>
 
+#include "tern/core/io/pickle.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/common_options.h"
 #include "tern/models/cli/line_input.h"
@@ -65,20 +66,23 @@ Json record_of(const models::Prediction& p, const models::Model& model) {
   return p.logits.size() == 1 ? Json{{"value", p.logits[0]}} : Json{{"values", p.logits}};
 }
 
+/// A label in a line of fields: a tab or a line end in it is written as \x09 or \x0a.
+std::string word_of(const std::string& label) { return tern::detail::printable(label, label.size()); }
+
 /// Fields with tabs between them: each label and its score, or the numbers. Empty when there is no label.
 std::string line_of(const models::Prediction& p, const models::Model& model) {
   std::ostringstream line;
   line << std::fixed << std::setprecision(6);
   const auto field = [&](const auto& value) { line << (line.tellp() > 0 ? "\t" : "") << value; };
   if (model.label_kind() == data::LabelKind::kOne) {
-    line << model.labels()[static_cast<size_t>(p.label)];
+    field(word_of(model.labels()[static_cast<size_t>(p.label)]));
     field(p.score);
   } else if (model.label_kind() == data::LabelKind::kNumber) {
     for (const double value : p.logits) field(value);
   }
   const std::vector<std::string> names = labels_of(p, model);
   for (size_t i = 0; i < names.size(); ++i) {
-    field(names[i]);
+    field(word_of(names[i]));
     field(p.scores[i]);
   }
   return line.str();
@@ -158,7 +162,7 @@ class Predictor {
 
   void end_output() const {
     std::cout.flush();
-    TERN_CHECK(std::cout, "stdout: cannot be written (closed or full)");
+    check_output();
   }
 
   const PredictOptions& a_;

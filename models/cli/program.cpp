@@ -1,5 +1,6 @@
 #include "tern/models/cli/program.h"
 
+#include <poll.h>
 #include <unistd.h>
 
 #include <csignal>
@@ -42,9 +43,9 @@ void install_signals() {
   std::signal(SIGXFSZ, SIG_IGN);
 }
 
-/// One line in which a long argument (100,000 digits) does not hide the other words.
+/// One line in which a long argument (100,000 digits) does not hide the other words, and that is not endless itself.
 std::string one_line(const std::string& message) {
-  constexpr size_t kMaxWord = 1000;
+  constexpr size_t kMaxWord = 1000, kMaxBegin = 6000, kMaxEnd = 2000;
   std::string line;
   size_t word = 0;
   for (const char c : message) {
@@ -52,6 +53,8 @@ std::string one_line(const std::string& message) {
     if (word <= kMaxWord) line += c == '\n' ? ' ' : c;
     if (word == kMaxWord + 1) line += "...";
   }
+  if (line.size() > kMaxBegin + kMaxEnd)  // the end says what to do
+    line = line.substr(0, kMaxBegin) + " ... " + line.substr(line.size() - kMaxEnd);
   return line;
 }
 
@@ -72,6 +75,10 @@ int report_failure() {
     const int status = signal_status(pending_signal());
     end_rank(status, "", false);
     return status;
+  } catch (const ReaderGone&) {
+    const int status = signal_status(SIGPIPE);
+    end_rank(status, "", false);
+    return status;
   } catch (const UsageError& error) {
     return report(error.what(), 2);
   } catch (const dist::PeerError& error) {
@@ -83,6 +90,13 @@ int report_failure() {
   } catch (const std::exception& error) {
     return report(error.what(), 1);
   }
+}
+
+void check_output() {
+  if (std::cout) return;
+  pollfd out{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
+  if (poll(&out, 1, 0) == 1 && (out.revents & (POLLERR | POLLHUP)) != 0) throw ReaderGone();
+  fail("stdout: cannot be written (closed or full)");
 }
 
 int pending_signal() { return requests.first(); }
@@ -106,7 +120,7 @@ int run_program(const std::vector<std::string>& arguments) {
     if (!words.empty() && words[0] == "launch") launched = cut_launched(words);
     const int status = run_command_line(all_commands(arguments, launched), words);
     std::cout.flush();
-    if (status == 0 && !std::cout) return report("stdout: cannot be written (closed or full)", 1);
+    if (status == 0) check_output();
     end_rank(status, "", false);
     return status;
   } catch (...) {

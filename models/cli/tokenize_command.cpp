@@ -36,7 +36,7 @@ class LineTokenizer {
       } else if (line.find_first_not_of(" \t") != std::string::npos) {
         write(string_in(line, "text", input.place()));
       }
-      TERN_CHECK(std::cout, "stdout: cannot be written (closed or full)");
+      check_output();
       if (input.pauses()) std::cout.flush();
     }
   }

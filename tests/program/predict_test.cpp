@@ -103,14 +103,42 @@ TEST_F(PredictTest, ManyLinesInBoundedMemory) {
   test::expect_peak_below(large.peak_kib, small.peak_kib + (20 << 10));
 }
 
-TEST_F(PredictTest, ClosedPipeIsAnError) {
+/// As programs that SIGPIPE ends: without a word.
+TEST_F(PredictTest, AReaderThatGoesAwayEndsItQuietly) {
   for (const char* command : {"predict curve", "tokenize"}) {
     std::string input;
     for (int i = 0; i < 20'000; ++i) input += "the movie was great\n";
     Process process(command, folder_, {.input = input});
     process.close_output();
-    expect_error(process.finish(), 1, {"stdout"});
+    const Result result = process.finish();
+    EXPECT_EQ(result.status, 128 + SIGPIPE) << command;
+    EXPECT_EQ(result.err, "") << command;
   }
+  expect_error(tern("tokenize", Setting{.input = "x\n", .in_child = [] { close(STDOUT_FILENO); }}), 1,
+               {"stdout: cannot be written"});
+}
+
+/// A label is one field of a line, whatever is in it.
+TEST_F(PredictTest, LabelsWithTabsAndLineEnds) {
+  copy("curve", "odd");
+  Json config = json("curve/config.json");
+  const std::vector<std::string> names = {"a\tb", "c\nd \xc3\xa9", "\r"};
+  config["id2label"] = config["label2id"] = Json::object();
+  for (size_t i = 0; i < names.size(); ++i) {
+    config["id2label"][std::to_string(i)] = names[i];
+    config["label2id"][names[i]] = i;
+  }
+  write("odd/config.json", config.dump());
+  const std::string texts = "the movie\na great plot\nbad\nworst\ngood\n";
+  const std::vector<std::string> lines = lines_of(succeeds("predict odd", texts).out);
+  EXPECT_EQ(lines.size(), 5u);
+  for (const std::string& line : lines) {
+    const std::string label = line.substr(0, line.find('\t'));
+    EXPECT_EQ(std::count(line.begin(), line.end(), '\t'), 1) << line;
+    EXPECT_TRUE(label == "a\\x09b" || label == "c\\x0ad \xc3\xa9" || label == "\\x0d") << line;
+  }
+  for (const Json& record : json_lines(succeeds("predict odd --jsonl", "{\"text\": \"the movie\"}\n").out))
+    EXPECT_NE(std::find(names.begin(), names.end(), record["label"]), names.end()) << record;
 }
 
 /// A line of numbers for each text, the same in both forms; --tta has none.

@@ -21,7 +21,9 @@ TEST_F(UsageTest, WrongWordsAndNumbers) {
       {"train distilbert --ephocs=3", {"'--ephocs'", "'--epochs'"}},
       {"train distilbert -x", {"'-x'"}},
       {"train distilbert --epochs", {"--epochs"}},
-      {"train distilbert --lr 1 --lr 2", {"--lr"}},
+      {"train distilbert --lr 1 --lr 2", {"--lr: is given twice"}},
+      {"train distilbert --lr=1 --lr=1", {"--lr: is given twice"}},
+      {"eval DIR --data a --json --data=b", {"--data: is given twice"}},
       {"train distilbert --preset tinny", {"--preset", "'tinny'", "'tiny'"}},
       {"train distilbert --split 50/50", {"--split", "50/50", "80/10/10"}},
       {"train distilbert --fold three", {"--fold", "three", "i/k"}},
@@ -91,6 +93,40 @@ TEST_F(UsageTest, HelpShowsDefaultsAndAnExample) {
   EXPECT_EQ(tern({}).status, 2);
   EXPECT_EQ(succeeds("--version").out.substr(0, 5), "tern ");
   succeeds("info");
+}
+
+/// What `| head -1` does to a long text.
+TEST_F(UsageTest, AReaderThatGoesAwayIsNoError) {
+  for (const Words& command : {Words("--help"), Words("train --help"), Words("info"), Words("info curve")}) {
+    const Result result = tern(command, Setting{.in_child = [] {
+                                 int ends[2];
+                                 if (pipe(ends) != 0 || dup2(ends[1], STDOUT_FILENO) < 0) _exit(125);
+                                 close(ends[0]);
+                                 close(ends[1]);
+                               }});
+    EXPECT_EQ(result.status, 128 + SIGPIPE) << testing::PrintToString(command);
+    EXPECT_EQ(result.err, "");
+  }
+}
+
+TEST_F(UsageTest, InfoOfAFileOfData) {
+  write("good.csv", easy_csv(4));
+  write("c.tsv", "c\td\na\tb\n");
+  write("d.jsonl", "{}\n");
+  for (const char* name : {"good.csv", "c.tsv", "d.jsonl"}) {
+    const Result result = tern(Words("info") + name);
+    expect_error(result, 1, {std::string(name) + ": a file of data", std::string("--data ") + name});
+    EXPECT_FALSE(has(result.err, "pickle")) << result.err;
+  }
+  expect_error(tern("info missing.csv"), 1, {"cannot open missing.csv"});
+  // A text with another name is no pickle either.
+  write("c", "column,d\na,b\n");
+  write("l", "label,text\na,b\n");
+  for (const char* name : {"c", "l"}) {
+    const Result result = tern(Words("info") + name);
+    expect_error(result, 1, {std::string(name) + ": neither a safetensors file nor one that PyTorch writes"});
+    EXPECT_FALSE(has(result.err, "pickle")) << result.err;
+  }
 }
 
 TEST_F(UsageTest, OptionFile) {
