@@ -143,11 +143,18 @@ void print(const Evaluated& evaluated, bool json) {
   std::cout.flush();
 }
 
-/// Into the folder of a run; a folder of another kind is left as it is.
+/// Whether the rows are those that the test after training was of.
+bool is_of_run(const EvalOptions& given) {
+  return given.data.empty() && given.split.empty() && given.fold.empty() && !given.given("--seed");
+}
+
+/// Into the folder of a run; a folder of another kind is left as it is. The picture of the run's own test rows is kept
+/// apart from that of others.
 void write_picture(const EvalOptions& given, const Evaluated& evaluated, const Log& log) {
   const std::filesystem::path folder(given.dir);
   if (evaluated.kind != data::LabelKind::kOne || !tern::detail::name_exists((folder / "run.json").string())) return;
-  const std::string path = (folder / "confusion_matrix.svg").string();
+  const char* const name = is_of_run(given) ? "confusion_matrix.svg" : "confusion_matrix_other.svg";
+  const std::string path = (folder / name).string();
   try {
     write_atomically(path, confusion_svg(evaluated.labels, evaluated.result));
     log("confusion matrix: " + path);

@@ -233,19 +233,35 @@ TEST_F(LabelKindsProgramTest, EveryClassOfSingleLabels) {
   const Result text = succeeds("eval run --data two.csv --threads 1");
   EXPECT_TRUE(has(text.out, " rows, loss ") && has(text.out, "precision  recall      F1  rows"));
   EXPECT_TRUE(has(text.out, "       -") && has(text.out, "predicted\n"));
-  EXPECT_TRUE(has(text.err, "confusion matrix: run/confusion_matrix.svg"));
-  EXPECT_TRUE(has(read("run/confusion_matrix.svg"), "</svg>"));
+  EXPECT_TRUE(has(text.err, "confusion matrix: run/confusion_matrix_other.svg"));
+  EXPECT_FALSE(exists("run/confusion_matrix.svg"));
 
   // A folder that is no run's is left as it is; a run whose folder takes no file is evaluated all the same.
   copy("run", "model");
-  for (const char* name : {"run.json", "confusion_matrix.svg"}) fs::remove(file(std::string("model/") + name));
+  for (const char* name : {"run.json", "confusion_matrix.svg", "confusion_matrix_other.svg"})
+    fs::remove(file(std::string("model/") + name));
   EXPECT_EQ(tern("eval model --data two.csv --threads 1").out, text.out);
-  EXPECT_FALSE(exists("model/confusion_matrix.svg"));
-  fs::remove(file("run/confusion_matrix.svg"));
-  fs::create_directory(file("run/confusion_matrix.svg"));
+  EXPECT_FALSE(exists("model/confusion_matrix.svg") || exists("model/confusion_matrix_other.svg"));
+  fs::remove(file("run/confusion_matrix_other.svg"));
+  fs::create_directory(file("run/confusion_matrix_other.svg"));
   const Result unwritable = succeeds("eval run --data two.csv --threads 1");
   EXPECT_EQ(unwritable.out, text.out);
-  EXPECT_TRUE(has(unwritable.err, "was not written: run/confusion_matrix.svg"));
+  EXPECT_TRUE(has(unwritable.err, "was not written: run/confusion_matrix_other.svg"));
+}
+
+/// Other rows than the run's own test rows have a picture of their own.
+TEST_F(LabelKindsProgramTest, ThePictureOfTheTestRowsIsKept) {
+  write("easy.csv", easy_csv(40));
+  succeeds("train distilbert --data easy.csv --out run --max-steps 1 --threads 1 --quiet");
+  EXPECT_TRUE(has(succeeds("eval run --threads 1").err, "confusion matrix: run/confusion_matrix.svg"));
+  const std::string own = read("run/confusion_matrix.svg");
+  EXPECT_TRUE(has(own, "</svg>"));
+  for (const char* more : {"--data easy.csv", "--split 10/10/80", "--fold 1/2", "--seed 77"}) {
+    fs::remove(file("run/confusion_matrix_other.svg"));
+    EXPECT_TRUE(has(succeeds(Words("eval run --threads 1") + more).err, "run/confusion_matrix_other.svg")) << more;
+    EXPECT_TRUE(has(read("run/confusion_matrix_other.svg"), "</svg>"));
+    EXPECT_EQ(read("run/confusion_matrix.svg"), own) << more;
+  }
 }
 
 /// Ranks without validation rows too.
