@@ -1,6 +1,9 @@
 #include "tern/models/cli/finders.h"
 
+#include <algorithm>
+#include <cmath>
 #include <iomanip>
+#include <optional>
 #include <sstream>
 
 #include "tern/core/io/atomic_file.h"
@@ -19,6 +22,16 @@ void write_json(const RunFolder& folder, const char* name, const Json& json) {
   write_atomically(folder.file(name), json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
+/// The loss up to which the curve is drawn: half as much again as it varies up to its least value. What follows is the
+/// divergence, beside which the rest would be a flat line.
+std::optional<double> top_of_curve(const models::LrFinding& finding) {
+  if (finding.losses.empty()) return std::nullopt;
+  const auto least = std::min_element(finding.smoothed.begin(), finding.smoothed.end()) - finding.smoothed.begin();
+  const double high = *std::max_element(finding.losses.begin(), finding.losses.begin() + least + 1);
+  const double low = *std::min_element(finding.losses.begin(), finding.losses.end());
+  return high + std::max(0.5 * (high - low), 0.1 * std::abs(high));
+}
+
 }  // namespace
 
 void write_finding(const RunFolder& folder, const models::LrFinding& finding) {
@@ -34,6 +47,7 @@ void write_finding(const RunFolder& folder, const models::LrFinding& finding) {
                 .log_x = true,
                 .lines = {{"loss", finding.rates, finding.losses}, {"smoothed", finding.rates, finding.smoothed}},
                 .mark = finding.suggestion};
+  plot.y_top = top_of_curve(finding);
   if (finding.suggestion) plot.mark_label = rate_text(*finding.suggestion);
   write_atomically(folder.file("lr_finder.svg"), svg_of(plot));
 }

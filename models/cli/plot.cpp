@@ -40,6 +40,14 @@ std::string xml_text(const std::string& text, size_t limit = 200) {
   return escaped;
 }
 
+/// About, in pixels, and rather too much: fonts differ.
+double text_width(const std::string& text, double font_size) {
+  const auto is_character = [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; };
+  return 7.0 / 12 * font_size * static_cast<double>(std::count_if(text.begin(), text.end(), is_character));
+}
+
+constexpr double kTitleSize = 15;
+
 /// The elements of a document, in pixels from the upper left corner.
 class Svg {
  public:
@@ -47,7 +55,7 @@ class Svg {
     const std::string size = "width=\"" + at(width) + "\" height=\"" + at(height) + "\"";
     text_ = "<svg xmlns=\"http://www.w3.org/2000/svg\" " + size + ">\n<title>" + xml_text(title) + "</title>\n<rect " +
             size + " fill=\"white\"/>\n<g font-family=\"sans-serif\" font-size=\"12\">\n";
-    text(width / 2, 22, title, "middle", " font-size=\"15\"");
+    text(width / 2, 22, title, "middle", " font-size=\"" + number(kTitleSize, "%g") + "\"");
   }
   /// anchor: start, middle or end.
   void text(double x, double y, const std::string& what, const char* anchor, const std::string& more = "") {
@@ -63,12 +71,19 @@ class Svg {
              color + "\"" + more + "/>\n";
   }
   void rect(double x, double y, double width, double height, const std::string& more) {
-    text_ += "<rect x=\"" + at(x) + "\" y=\"" + at(y) + "\" width=\"" + at(width) + "\" height=\"" + at(height) +
-             "\" " + more + "/>\n";
+    text_ += "<rect x=\"" + at(x) + "\" y=\"" + at(y) + "\" width=\"" + at(width) + "\" height=\"" + at(height) + "\"" +
+             (more.empty() ? "" : " " + more) + "/>\n";
+  }
+  /// Defines the rectangle that polylines are cut to.
+  void clip_to(double x, double y, double width, double height) {
+    text_ += "<clipPath id=\"inside\">\n";
+    rect(x, y, width, height, "");
+    text_ += "</clipPath>\n";
   }
   /// points: "x,y x,y ..."
   void polyline(const std::string& points, const std::string& color) {
-    text_ += "<polyline points=\"" + points + "\" fill=\"none\" stroke=\"" + color + "\" stroke-width=\"1.5\"/>\n";
+    text_ += "<polyline points=\"" + points + "\" fill=\"none\" stroke=\"" + color +
+             "\" stroke-width=\"1.5\" clip-path=\"url(#inside)\"/>\n";
   }
   std::string document() const { return text_ + "</g>\n</svg>\n"; }
 
@@ -125,7 +140,8 @@ bool is_drawn(const LinePlot& plot, double x, double y) {
   return std::isfinite(x) && std::isfinite(y) && (!plot.log_x || x > 0);
 }
 
-constexpr double kLeft = 80, kRight = 700, kTop = 40, kBottom = 390;
+constexpr double kLegend = 44;  // the line of the names
+constexpr double kLeft = 80, kRight = 700, kTop = 66, kBottom = 416;
 
 void draw_axes(Svg& svg, const LinePlot& plot, const Axis& horizontal, const Axis& vertical) {
   for (const double x : horizontal.ticks()) {
@@ -156,10 +172,13 @@ std::string svg_of(const LinePlot& plot) {
     }
   }
   const auto [x_low, x_high] = x_range.or_unit();
-  const auto [y_low, y_high] = y_range.or_unit();
+  auto [y_low, y_high] = y_range.or_unit();
+  if (plot.y_top) y_high = std::max(y_low, std::min(y_high, *plot.y_top));
   const Axis horizontal(x_low, x_high, plot.log_x, kLeft, kRight), vertical(y_low, y_high, false, kBottom, kTop);
   Svg svg(kRight + 20, kBottom + 60, plot.title);
   draw_axes(svg, plot, horizontal, vertical);
+  svg.clip_to(kLeft, kTop, kRight - kLeft, kBottom - kTop);
+  double name_x = kLeft;  // the names stand above the curves, side by side
   for (size_t l = 0; l < plot.lines.size(); ++l) {
     const PlotLine& line = plot.lines[l];
     const std::string color = kColors[l % std::size(kColors)];
@@ -168,12 +187,13 @@ std::string svg_of(const LinePlot& plot) {
       if (is_drawn(plot, line.x[i], line.y[i]))
         points += (points.empty() ? "" : " ") + at(horizontal.place(line.x[i])) + "," + at(vertical.place(line.y[i]));
     svg.polyline(points, color);
-    svg.text(kRight - 8, kTop + 16 + 16 * static_cast<double>(l), line.name, "end", " fill=\"" + color + "\"");
+    svg.text(name_x, kLegend, line.name, "start", " fill=\"" + color + "\"");
+    name_x += text_width(line.name, 12) + 20;
   }
   if (plot.mark && std::isfinite(*plot.mark) && (!plot.log_x || *plot.mark > 0)) {
     const double x = std::clamp(horizontal.place(*plot.mark), kLeft, kRight);
     svg.line(x, kTop, x, kBottom, "#d1495b", " stroke-dasharray=\"4 3\"");
-    svg.text(x + 5, kTop + 14, plot.mark_label, "start", " fill=\"#d1495b\"");
+    svg.text(x, kTop - 6, plot.mark_label, "middle", " fill=\"#d1495b\"");
   }
   return svg.document();
 }
@@ -183,19 +203,22 @@ std::string svg_of(const CountPlot& plot) {
   TERN_CHECK(plot.counts.size() == n * n, "plot: ", plot.counts.size(), " counts for ", n, " names; expected ", n * n);
   const double count = static_cast<double>(n), cell = std::clamp(600 / std::max(count, 1.0), 2.0, 40.0);
   constexpr size_t kNameBytes = 20;
-  size_t longest = 0;
-  for (const std::string& name : plot.names) longest = std::max(longest, std::min(name.size(), kNameBytes));
-  const double names = cell >= 10 ? 16 + 7 * static_cast<double>(longest) : 10;
+  double longest = 0;
+  std::vector<std::string> shown;
+  for (const std::string& name : plot.names) {
+    shown.push_back(tern::detail::printable(name, kNameBytes));
+    longest = std::max(longest, text_width(shown.back(), 12));
+  }
+  const double names = cell >= 10 ? 16 + longest : 10;
   const double left = 30 + names, top = 60 + names, side = cell * count;
-  Svg svg(std::max(left + side, 300.0) + 20, top + side + 20, plot.title);
+  Svg svg(std::max({left + side, 300.0, text_width(plot.title, kTitleSize)}) + 20, top + side + 20, plot.title);
   svg.text(left + side / 2, 46, plot.column_label, "middle");
   svg.steep_text(20, top + side / 2, plot.row_label, "middle", 90);
   for (size_t row = 0; row < n; ++row) {
     const double y = top + cell * static_cast<double>(row), x = left + cell * static_cast<double>(row);
     if (cell >= 10) {
-      const std::string name = tern::detail::printable(plot.names[row], kNameBytes);
-      svg.text(left - 6, y + cell / 2 + 4, name, "end");
-      svg.steep_text(x + cell / 2 + 4, top - 6, name, "start", 90);
+      svg.text(left - 6, y + cell / 2 + 4, shown[row], "end");
+      svg.steep_text(x + cell / 2 + 4, top - 6, shown[row], "start", 90);
     }
     const int64_t* counts = plot.counts.data() + row * n;
     const int64_t total = std::accumulate(counts, counts + n, int64_t{0});

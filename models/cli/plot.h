@@ -17,6 +17,7 @@ struct PlotLine {
 struct LinePlot {
   std::string title = {}, x_label = {}, y_label = {};
   bool log_x = false;
+  std::optional<double> y_top = {};  // the end of the y axis: what is above it is cut off
   std::vector<PlotLine> lines = {};
   std::optional<double> mark = {};  // an x with a vertical line
   std::string mark_label = {};

@@ -68,35 +68,38 @@ TEST(Plot, TheCheckFindsWhatIsWrong) {
     EXPECT_NE(xml_problem(wrong), "") << wrong;
 }
 
-constexpr const char* kLines = R"svg(<svg xmlns="http://www.w3.org/2000/svg" width="720.00" height="450.00">
+constexpr const char* kLines = R"svg(<svg xmlns="http://www.w3.org/2000/svg" width="720.00" height="476.00">
 <title>loss &amp; rate</title>
-<rect width="720.00" height="450.00" fill="white"/>
+<rect width="720.00" height="476.00" fill="white"/>
 <g font-family="sans-serif" font-size="12">
 <text x="360.00" y="22.00" text-anchor="middle" font-size="15">loss &amp; rate</text>
-<line x1="80.00" y1="40.00" x2="80.00" y2="390.00" stroke="#dddddd"/>
-<text x="80.00" y="408.00" text-anchor="middle">0.01</text>
-<line x1="390.00" y1="40.00" x2="390.00" y2="390.00" stroke="#dddddd"/>
-<text x="390.00" y="408.00" text-anchor="middle">0.1</text>
-<line x1="700.00" y1="40.00" x2="700.00" y2="390.00" stroke="#dddddd"/>
-<text x="700.00" y="408.00" text-anchor="middle">1</text>
-<line x1="80.00" y1="390.00" x2="700.00" y2="390.00" stroke="#dddddd"/>
-<text x="72.00" y="394.00" text-anchor="end">1</text>
-<line x1="80.00" y1="302.50" x2="700.00" y2="302.50" stroke="#dddddd"/>
-<text x="72.00" y="306.50" text-anchor="end">1.5</text>
-<line x1="80.00" y1="215.00" x2="700.00" y2="215.00" stroke="#dddddd"/>
-<text x="72.00" y="219.00" text-anchor="end">2</text>
-<line x1="80.00" y1="127.50" x2="700.00" y2="127.50" stroke="#dddddd"/>
-<text x="72.00" y="131.50" text-anchor="end">2.5</text>
-<line x1="80.00" y1="40.00" x2="700.00" y2="40.00" stroke="#dddddd"/>
-<text x="72.00" y="44.00" text-anchor="end">3</text>
-<line x1="80.00" y1="390.00" x2="700.00" y2="390.00" stroke="black"/>
-<line x1="80.00" y1="40.00" x2="80.00" y2="390.00" stroke="black"/>
-<text x="390.00" y="430.00" text-anchor="middle">rate</text>
-<text x="20.00" y="215.00" text-anchor="middle" transform="rotate(-90 20.00 215.00)">loss</text>
-<polyline points="80.00,390.00 390.00,215.00 700.00,40.00" fill="none" stroke="#1f5fa0" stroke-width="1.5"/>
-<text x="692.00" y="56.00" text-anchor="end" fill="#1f5fa0">smoothed</text>
-<line x1="390.00" y1="40.00" x2="390.00" y2="390.00" stroke="#d1495b" stroke-dasharray="4 3"/>
-<text x="395.00" y="54.00" text-anchor="start" fill="#d1495b">0.1</text>
+<line x1="80.00" y1="66.00" x2="80.00" y2="416.00" stroke="#dddddd"/>
+<text x="80.00" y="434.00" text-anchor="middle">0.01</text>
+<line x1="390.00" y1="66.00" x2="390.00" y2="416.00" stroke="#dddddd"/>
+<text x="390.00" y="434.00" text-anchor="middle">0.1</text>
+<line x1="700.00" y1="66.00" x2="700.00" y2="416.00" stroke="#dddddd"/>
+<text x="700.00" y="434.00" text-anchor="middle">1</text>
+<line x1="80.00" y1="416.00" x2="700.00" y2="416.00" stroke="#dddddd"/>
+<text x="72.00" y="420.00" text-anchor="end">1</text>
+<line x1="80.00" y1="328.50" x2="700.00" y2="328.50" stroke="#dddddd"/>
+<text x="72.00" y="332.50" text-anchor="end">1.5</text>
+<line x1="80.00" y1="241.00" x2="700.00" y2="241.00" stroke="#dddddd"/>
+<text x="72.00" y="245.00" text-anchor="end">2</text>
+<line x1="80.00" y1="153.50" x2="700.00" y2="153.50" stroke="#dddddd"/>
+<text x="72.00" y="157.50" text-anchor="end">2.5</text>
+<line x1="80.00" y1="66.00" x2="700.00" y2="66.00" stroke="#dddddd"/>
+<text x="72.00" y="70.00" text-anchor="end">3</text>
+<line x1="80.00" y1="416.00" x2="700.00" y2="416.00" stroke="black"/>
+<line x1="80.00" y1="66.00" x2="80.00" y2="416.00" stroke="black"/>
+<text x="390.00" y="456.00" text-anchor="middle">rate</text>
+<text x="20.00" y="241.00" text-anchor="middle" transform="rotate(-90 20.00 241.00)">loss</text>
+<clipPath id="inside">
+<rect x="80.00" y="66.00" width="620.00" height="350.00"/>
+</clipPath>
+<polyline points="80.00,416.00 390.00,241.00 700.00,66.00" fill="none" stroke="#1f5fa0" stroke-width="1.5" clip-path="url(#inside)"/>
+<text x="80.00" y="44.00" text-anchor="start" fill="#1f5fa0">smoothed</text>
+<line x1="390.00" y1="66.00" x2="390.00" y2="416.00" stroke="#d1495b" stroke-dasharray="4 3"/>
+<text x="390.00" y="60.00" text-anchor="middle" fill="#d1495b">0.1</text>
 </g>
 </svg>
 )svg";
@@ -111,6 +114,42 @@ TEST(Plot, Lines) {
                       .mark = 0.1,
                       .mark_label = "0.1"};
   EXPECT_EQ(svg_of(plot), kLines);
+}
+
+/// The number after `attribute="` in the document's first element, and in the first text that reads `what`.
+double number_in(const std::string& text, const std::string& attribute) {
+  return std::stod(text.substr(text.find(attribute + "=\"") + attribute.size() + 2));
+}
+double place_of(const std::string& svg, const std::string& attribute, const std::string& what) {
+  const size_t end = svg.find(">" + what + "</text>");
+  return number_in(svg.substr(svg.rfind("<text", end)), attribute);
+}
+
+TEST(Plot, WhatIsAboveTheTopIsCutOff) {
+  const LinePlot plot{.y_top = 3, .lines = {{"a", {1, 2, 3}, {1, 2, 300}}}};
+  const std::string svg = svg_of(plot);
+  // 1 is at the bottom, 2 in the middle, and the last point far above the rectangle to which the line is cut.
+  EXPECT_NE(svg.find("<polyline points=\"80.00,416.00 390.00,241.00 700.00,-51909.00\""), svg.npos) << svg;
+  EXPECT_EQ(svg_of(LinePlot{.y_top = 500, .lines = plot.lines}), svg_of(LinePlot{.lines = plot.lines}));
+  EXPECT_EQ(xml_problem(svg_of(LinePlot{.y_top = -1, .lines = plot.lines})), "");
+}
+
+TEST(Plot, NamesStandAboveTheCurves) {
+  const std::string svg =
+      svg_of(LinePlot{.title = "t", .lines = {{"first", {1, 2}, {5, 5}}, {"second", {1, 2}, {6, 6}}}});
+  for (const char* name : {"first", "second"})
+    EXPECT_LT(place_of(svg, "y", name), number_in(svg.substr(svg.find("clipPath")), "y"));
+  EXPECT_GT(place_of(svg, "x", "second"), place_of(svg, "x", "first") + 20);
+}
+
+/// A character takes at most about two thirds of the font's size.
+TEST(Plot, TitlesAndNamesFit) {
+  const std::string title = "accuracy 85.33 % (300 rows, loss 0.5264), of a file with a name of its own";
+  EXPECT_GT(number_in(svg_of(CountPlot{title, "label", "predicted", {"a", "b"}, {1, 0, 0, 1}}), "width"),
+            static_cast<double>(title.size()) * 15 * 0.58);
+  const std::string named = svg_of(CountPlot{"t", "label", "predicted", {"\n\n\n\n\n", "b"}, {1, 0, 0, 1}});
+  const std::string shown = "\\x0a\\x0a\\x0a\\x0a\\x0a";
+  EXPECT_GT(place_of(named, "x", shown), static_cast<double>(shown.size()) * 7) << named;
 }
 
 constexpr const char* kCounts =
