@@ -51,7 +51,7 @@ class Loop {
       best_.restore(task_.module());
     else if (step_.ema())
       step_.ema()->copy_to_parameters();
-    result_.early = !result_.stopped && out_of_patience();
+    result_.early = !result_.stopped && out_of_patience() && position_.step < total_steps_;
     result_.steps = position_.step;
     result_.items = position_.items;
     result_.best_epoch = position_.best_epoch;

@@ -199,7 +199,7 @@ TEST(Trainer, EndsWhenTheMetricStaysForThePatience) {
   EXPECT_EQ(run({0.5, 0.5, 0.5, 0.5}, 2, 0), Ends(3, 1, true));  // equal is not better
   EXPECT_EQ(run({0.5, 0.6, 0.4, 0.6, 0.6, 0.1}, 2, 0), Ends(5, 3, true));
   EXPECT_EQ(run({0.5, 0.6, 0.4, 0.6, 0.3}, 2, 0), Ends(5, 5, false));
-  EXPECT_EQ(run({0.5, 0.6, 0.6}, 2, 0), Ends(3, 1, true));                // with the last epoch
+  EXPECT_EQ(run({0.5, 0.6, 0.6}, 2, 0), Ends(3, 1, false));               // with the last epoch nothing is left out
   EXPECT_EQ(run({0.5, 0.375, 0.25, 0.125}, 1, 0.125), Ends(2, 2, true));  // better, but not by more than min_delta
   EXPECT_EQ(run({0.5, 0.25, 0.125, 0.0625}, 1, 0.125), Ends(3, 3, true));
   // From the first validation that was good enough: small steps add up.
