@@ -15,7 +15,7 @@ class ImageWorkload final : public Workload {
     set_ = std::make_shared<data::ImageSet>(load_image_set(given.data, {}, setting.log));
     ImageFacts facts{.data = set_->name, .side = side(), .processes = setting.ranks, .has_parts = !set_->parts.empty()};
     // The default split does not depend on the number of images, and the size of a batch on those that it leaves.
-    split(*set_, data::LabelKind::kOne, with_defaults(given, facts));
+    split(*set_, data::LabelKind::kOne, with_defaults(given, facts), set_->label_names);
     facts.images = static_cast<int64_t>(split_.train.size());
     options_ = with_defaults(given, facts);
     check_optimizer_arguments(options_);
@@ -46,7 +46,10 @@ class ImageWorkload final : public Workload {
     options.first_size = 0;  // the largest images of a run decide what fits
     return std::make_unique<models::ImageTask>(*pipeline_, set_, split_.train, std::vector<int32_t>(), options);
   }
-  BatchRange batch_range() const override { return {"images", 1, static_cast<int64_t>(split_.train.size())}; }
+  BatchRange batch_range() const override {
+    const int64_t smallest = models::trains_batch_norms(pipeline_->model()) ? 2 : 1;  // one image has no variance
+    return {"images", smallest, std::max(smallest, static_cast<int64_t>(split_.train.size()))};
+  }
   models::Model& model() const override { return pipeline_->model(); }
   void save(const std::string& dir) const override { pipeline_->save(dir); }
 
@@ -132,11 +135,20 @@ class ImageWorkload final : public Workload {
     set_->order_labels(pipeline_->model().labels());
   }
 
-  /// The first rows of training, so that all ranks have the same.
+  /// The first rows of training that can be read, so that all ranks have the same. The loader reports the others.
   Tensor first_images(int64_t n) const {
     std::vector<data::Image> images;
-    for (size_t i = 0; i < std::min(split_.train.size(), static_cast<size_t>(n)); ++i)
-      images.push_back(set_->image(split_.train[i]));
+    std::string problem;
+    for (size_t i = 0; i < split_.train.size() && std::ssize(images) < n; ++i) {
+      try {
+        images.push_back(set_->image(split_.train[i]));
+      } catch (const OutOfMemoryError&) {
+        throw;
+      } catch (const Error& error) {
+        problem = error.what();
+      }
+    }
+    TERN_CHECK(!images.empty(), set_->name, ": none of the training images can be read; the last: ", problem);
     return pipeline_->prepare(images);
   }
 

@@ -18,7 +18,7 @@ class TextWorkload final : public Workload {
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
     data_ = load_texts(given.data, kind_of_task(given.task), {}, setting.log);
-    split(data_.texts, data_.kind, given);
+    split(data_.texts, data_.kind, given, data_.labels, data_.targets);
     make_pipeline(given);
     const int64_t max_positions = pipeline_->model().max_positions();
     tokens_ = tokenize_texts(data_.texts, pipeline_->tokenizer(), max_length_of(given, max_positions), setting.log);

@@ -143,17 +143,16 @@ class TrainRun {
       const models::LrFinding finding =
           models::find_lr(workload_->task(), train_options(), {.steps = given_.find_lr_steps});
       if (finding.interrupted) return false;
-      // Before anything is written: the folder can be used again.
-      TERN_CHECK(finding.suggestion || given_.find_lr == "report", "--find-lr use: ", finding_text(finding),
-                 "; or give --lr. --find-lr alone writes the curve");
       if (is_first()) {
         write_finding(*folder_, finding);
         progress_.log("find-lr: " + folder_->file("lr_finder.svg"));
         if (given_.find_lr == "report") std::cout << finding_text(finding) << std::endl;
       }
       if (given_.find_lr == "report") return false;
-      progress_.log(finding_text(finding));
-      rate = finding.suggestion;
+      // A loss that no rate lowers clearly in so few steps says nothing against the rate of the options.
+      rate = finding.suggestion.value_or(resolved().lr.value());
+      progress_.log(finding_text(finding) +
+                    (finding.suggestion ? "" : "; training goes on with --lr " + json_text(*rate)));
     }
     workload_->set_lr(*rate);
     return true;

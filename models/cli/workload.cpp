@@ -1,5 +1,7 @@
 #include "tern/models/cli/workload.h"
 
+#include <algorithm>
+
 namespace tern::cli {
 namespace {
 
@@ -37,25 +39,33 @@ std::string Workload::describe(int64_t total_steps) const {
                                    options_.epochs, " epochs");
 }
 
-void Workload::split(const data::LabelledSet& set, data::LabelKind kind, const TrainArguments& given) {
+void Workload::split(const data::LabelledSet& set, data::LabelKind kind, const TrainArguments& given,
+                     const std::vector<std::string>& labels, const Tensor& targets) {
   TERN_CHECK(kind != data::LabelKind::kOne || set.label_names.size() > 1, set.name, ": every ", row_,
              " has the label '", set.label_names.front(), "'; a classifier needs two or more");
   split_ = data::make_split(set, given.split, given.fold, given.seed);
-  if (kind == data::LabelKind::kOne) check_classes(set);
+  if (kind == data::LabelKind::kNumber) return;
+  const int64_t count = std::ssize(labels);
+  std::vector<bool> seen(labels.size());
+  for (const int32_t row : split_.train) {
+    if (kind == data::LabelKind::kSeveral) {
+      for (int64_t label = 0; label < count; ++label)
+        if (targets.data<float>()[row * count + label] > 0) seen[static_cast<size_t>(label)] = true;
+    } else if (const int32_t label = set.labels[static_cast<size_t>(row)]; label >= 0) {
+      seen[static_cast<size_t>(label)] = true;
+    }
+  }
+  TERN_CHECK(kind != data::LabelKind::kOne || std::count(seen.begin(), seen.end(), true) > 1, set.name,
+             ": the split's ", split_.train.size(), " training ", row_,
+             "s have one label alone; give another --split or --seed");
+  report_untrained(labels, seen);
 }
 
-void Workload::check_classes(const data::LabelledSet& set) const {
+void Workload::report_untrained(const std::vector<std::string>& labels, const std::vector<bool>& seen) const {
   constexpr size_t kShown = 10;
-  std::vector<bool> seen(set.label_names.size());
-  for (const int32_t row : split_.train) {
-    const int32_t label = set.labels[static_cast<size_t>(row)];
-    if (label >= 0) seen[static_cast<size_t>(label)] = true;
-  }
   std::vector<std::string> missing;
   for (size_t label = 0; label < seen.size(); ++label)
-    if (!seen[label]) missing.push_back("'" + tern::detail::printable(set.label_names[label]) + "'");
-  TERN_CHECK(missing.size() + 1 < seen.size(), set.name, ": the split's ", split_.train.size(), " training ", row_,
-             "s have one label alone; give another --split or --seed");
+    if (!seen[label]) missing.push_back("'" + tern::detail::printable(labels[label]) + "'");
   if (missing.empty()) return;
   const size_t others = missing.size() - std::min(missing.size(), kShown);
   missing.resize(missing.size() - others);

@@ -82,8 +82,9 @@ class Workload {
   std::unique_ptr<models::Model> build(const TrainArguments& given, const std::string& preset,
                                        models::BuildOptions& options) const;
   /// Sets split_; setting_ must be set. Throws Error where all rows, or all training rows, have the same one label;
-  /// logs which labels no training row has.
-  void split(const data::LabelledSet& set, data::LabelKind kind, const TrainArguments& given);
+  /// logs which labels no training row has. `targets`: of several labels, float32 [rows, labels.size()].
+  void split(const data::LabelledSet& set, data::LabelKind kind, const TrainArguments& given,
+             const std::vector<std::string>& labels, const Tensor& targets = {});
   /// Validation while training, and the test after it.
   models::EvaluateOptions evaluation(DType dtype) const;
 
@@ -92,7 +93,8 @@ class Workload {
   data::Split split_;
 
  private:
-  void check_classes(const data::LabelledSet& set) const;
+  /// Logs the labels that are not seen.
+  void report_untrained(const std::vector<std::string>& labels, const std::vector<bool>& seen) const;
 
   const char* const row_;
   const char* const unit_;

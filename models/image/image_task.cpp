@@ -45,18 +45,6 @@ data::ImageTransform transform_of(const ImagePreprocessing& preprocessing, const
   };
 }
 
-/// Whether it has batch norms that train_except_frozen_norms() trains.
-bool trains_batch_norms(nn::Module& model) {
-  bool found = false;
-  model.apply([&](nn::Module& module) {
-    const auto* const norm = dynamic_cast<const nn::BatchNorm*>(&module);
-    if (!norm) return;
-    const Tensor weight = norm->weight(), bias = norm->bias();
-    found = found || !weight.defined() || weight.requires_grad() || bias.requires_grad();
-  });
-  return found;
-}
-
 /// Whether a last batch of one image is left out of every epoch: where its pixels have become one, a batch norm cannot
 /// compute a variance, and elsewhere the statistics of one image are poor.
 bool leaves_one_out(nn::Module& model, size_t rows, const ImageTaskOptions& options) {
@@ -159,6 +147,17 @@ ImageObjective label_of_each_image(const ImageClassifier& model, double label_sm
 }
 
 }  // namespace
+
+bool trains_batch_norms(nn::Module& model) {
+  bool found = false;
+  model.apply([&](nn::Module& module) {
+    const auto* const norm = dynamic_cast<const nn::BatchNorm*>(&module);
+    if (!norm) return;
+    const Tensor weight = norm->weight(), bias = norm->bias();
+    found = found || !weight.defined() || weight.requires_grad() || bias.requires_grad();
+  });
+  return found;
+}
 
 Evaluation evaluate(const ImagePipeline& pipeline, const std::shared_ptr<const data::ImageSet>& set,
                     const std::vector<int32_t>& rows, const ImageTaskOptions& options) {

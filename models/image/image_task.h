@@ -33,6 +33,9 @@ struct ImageTaskOptions {
   std::shared_ptr<data::ImageCache> cache = {};  // of decoded files, for training and validation
 };
 
+/// Whether the model has batch norms that train_except_frozen_norms() trains: a batch of one image is then too small.
+bool trains_batch_norms(nn::Module& model);
+
 /// Loss and accuracy over the given rows, without augmentation but options.views. Unreadable rows are left out of both,
 /// and of `examples`.
 Evaluation evaluate(const ImagePipeline& pipeline, const std::shared_ptr<const data::ImageSet>& set,

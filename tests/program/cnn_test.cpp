@@ -45,6 +45,12 @@ class CnnTest : public ProgramTest {
     return {.in_child = [root] { setenv("TERN_DATA", root.c_str(), 1); }};
   }
 
+  static int count_of(const std::string& text, const std::string& part) {
+    int count = 0;
+    for (size_t at = 0; (at = text.find(part, at)) != text.npos; at += part.size()) ++count;
+    return count;
+  }
+
   static constexpr int kSide = 16;
   std::mt19937_64 random_ = fresh_random();
 };
@@ -111,6 +117,24 @@ TEST_F(CnnTest, QuickIsTheSameNetwork) {
   EXPECT_EQ(answer(Words("predict quick image.png --threads 1 --jsonl")),
             answer(Words("predict quick image.png --threads 1 --jsonl --tta none")));
   EXPECT_EQ(succeeds(predict + "--features").out, succeeds(predict + "--features --tta none").out);
+}
+
+/// The first images of training make the first layer: those that cannot be read are left out there too.
+TEST_F(CnnTest, DamagedImagesDoNotEndTheRecipe) {
+  data::Image image(16, 16, 3);
+  for (int i = 0; i < 60; ++i) {
+    for (uint8_t& pixel : image.pixels) pixel = static_cast<uint8_t>(random_());
+    data::write_png(file("photos/" + std::string(i % 2 == 0 ? "a/" : "b/") + std::to_string(i) + ".png"), image);
+  }
+  write("photos/a/00.png", "");
+  write("photos/a/20.png", read("photos/a/20.png").substr(0, 300));
+  write("photos/b/01.png", "GIF89a");
+  const Words train = "train cnn --data photos --preset quick --image-size 16 --batch-size 10 --epochs 1 --dtype fp32 ";
+  const Result result = succeeds(train + "--split all --no-shuffle --threads 1 --out run");
+  EXPECT_EQ(count_of(result.err, "skipped: "), 3) << result.err;
+  for (int i = 0; i < 60; ++i)
+    write("photos/" + std::string(i % 2 == 0 ? "a/" : "b/") + std::to_string(i) + ".png", "");
+  expect_error(tern(train + "--split all --threads 1 --out none"), 1, {"none of the training images can be read"});
 }
 
 TEST_F(CnnTest, AResidualNetworkOnDigits) {

@@ -31,6 +31,36 @@ TEST_F(DataTest, LabelsWithoutTrainingRows) {
   fs::remove_all(file("run"));
   fs::remove_all(file("set/train/b"));
   expect_error(tern(train("set")), 1, {"training rows have one label alone", "--split"});
+  // Of several labels: one row is trained on, and each has one of its own.
+  std::string several = "text,labels\n";
+  for (int i = 0; i < 5; ++i) several += "a word,label" + std::to_string(i) + ";all\n";
+  write("several.csv", several);
+  fs::remove_all(file("run"));
+  const std::string err = succeeds(train("several.csv", "--split 1/2/2")).err;
+  EXPECT_TRUE(has(err, "no training row has the label 'label")) << err;
+  EXPECT_FALSE(has(err, "'all'")) << err;
+}
+
+/// One line says what was decided, and no rows are merged or lost.
+TEST_F(DataTest, FilesOfOtherPrograms) {
+  std::string quotes = "label\ttext\npos\t\"a stray one\n";
+  for (int i = 0; i < 20; ++i) quotes += i % 2 == 0 ? "neg\tbad\n" : "pos\tgood\n";
+  write("quotes.tsv", quotes + "neg\tthe end is \"\n");
+  const Result stray = succeeds(train("quotes.tsv", "--split all"));
+  EXPECT_TRUE(has(stray.err, "quotes.tsv: double quotes are part of the text")) << stray.err;
+  EXPECT_EQ(json("run/run.json")["rows"]["train"], 22);
+  std::string excel = easy_csv(20), old = excel;
+  std::replace(excel.begin(), excel.end(), ',', ';');
+  std::replace(old.begin(), old.end(), '\n', '\r');
+  write("excel.csv", excel);
+  write("old.csv", old);
+  EXPECT_TRUE(has(succeeds("eval run --data excel.csv").err, "separated by semicolons"));
+  for (const char* name : {"excel.csv", "old.csv"})
+    EXPECT_EQ(answer(Words("eval run --json --data") + name)["examples"], 20) << name;
+  write("returns.csv", "a,b\r" + std::string(4'000'000, 'x') + "\r");
+  const Result wrong = tern("eval run --data returns.csv");
+  expect_error(wrong, 1, {"returns.csv:1: no text column"});
+  EXPECT_LT(wrong.err.size(), 10'000u);
 }
 
 /// A few; tests/data/text_set_test.cpp has the others.

@@ -42,10 +42,16 @@ TEST_F(FindersProgramTest, FindLr) {
   succeeds({"resume", "used/checkpoints/step-00000001", "--quiet", "--threads", "1"});
   EXPECT_TRUE(weights("used") == weights("given"));
 
-  // Too few steps; the folder can be used again.
-  const Words few = train("few", "--batch-size 400 --find-lr use");
-  expect_error(tern(few), 1, {"needs 18 steps", "--epochs", "--lr"});
-  succeeds(train("few", {}));
+  // Too few steps for a suggestion: the rate stays that of the options.
+  const Words given = "train vit --data digits --max-steps 2 --threads 1 --seed 5 --batch-size 400 --out ";
+  const Result few = succeeds(given + "few --find-lr use");
+  succeeds(given + "plain");
+  const std::string kept = json("plain/run.json")["options"]["lr"].dump();
+  for (const std::string& part : {std::string("needs 18 steps"), "; training goes on with --lr " + kept})
+    EXPECT_TRUE(has(few.err, part)) << few.err;
+  EXPECT_TRUE(json("few/lr_finder.json")["suggestion"].is_null());
+  EXPECT_EQ(json("few/run.json")["options"]["lr"].dump(), kept);
+  EXPECT_TRUE(weights("few") == weights("plain"));
 
   expect_error(tern("train vit --find-lr use --lr 1e-3"), 2, {"--find-lr use and --lr exclude each other"});
   expect_error(tern("train vit --find-lr --find-batch-size"), 2, {"exclude each other"});
@@ -91,6 +97,10 @@ TEST_F(FindersProgramTest, FindBatchSize) {
     return json(out + "/batch_finder.json")["trials"].back()["peak_memory_bytes"].get<double>();
   };
   EXPECT_GT(peak("growing", "--progressive-resize 4"), 0.9 * peak("full", {}));
+  // Batch norms need more than one image.
+  succeeds("train cnn --data digits --max-steps 2 --find-batch-size 4 --out norms --threads 1 --quiet");
+  EXPECT_EQ(json("norms/batch_finder.json")["trials"][0]["size"], 2);
+  EXPECT_EQ(json("norms/batch_finder.json")["trials"].size(), 2u);
   // Packed texts: tokens, from the longest row on.
   succeeds("train distilbert --data curve/data.csv --init curve --find-batch-size 200 --out texts --threads 1 --quiet");
   EXPECT_EQ(json("texts/batch_finder.json")["unit"], "tokens");
