@@ -68,12 +68,38 @@ void check_fits(const char* op, const Tensor& x, const Tensor& other) {
   check_distinct(op, x);
 }
 
-/// `other`, copied when it shares x's memory in another arrangement: writing x would change it while it is read.
+/// The addresses that the elements of x lie between, [first, last).
+std::pair<uintptr_t, uintptr_t> extent(const Tensor& x) {
+  int64_t low = 0, high = 1;
+  for (int d = 0; d < x.dim(); ++d) {
+    const int64_t reach = (x.size(d) - 1) * x.strides()[d];
+    (reach < 0 ? low : high) += reach;
+  }
+  const auto data = reinterpret_cast<uintptr_t>(x.raw_data());
+  const auto bytes = static_cast<int64_t>(size_of(x.dtype()));
+  return {data + static_cast<uintptr_t>(low * bytes), data + static_cast<uintptr_t>(high * bytes)};
+}
+
+/// Whether a write to x may change other. Their memory decides, which two storages may share (from_blob).
+bool may_overlap(const Tensor& x, const Tensor& other) {
+  if (x.numel() == 0 || other.numel() == 0 || x.device() != other.device()) return false;
+  const auto [first, last] = extent(x);
+  const auto [other_first, other_last] = extent(other);
+  return first < other_last && other_first < last;
+}
+
+/// `other`, copied when it shares x's memory: writing x would change it while it is read.
 Tensor apart(const Tensor& x, const Tensor& other) {
-  const bool identical = x.shape() == other.shape() && x.strides() == other.strides() && x.dtype() == other.dtype() &&
-                         x.storage_offset() == other.storage_offset();
   if (other.device() != x.device()) return other.to(x.device());
-  return other.storage() == x.storage() && !identical ? other.clone() : other;
+  return may_overlap(x, other) ? other.clone() : other;
+}
+
+/// The same for an op that reads an element of `other` only before it writes the same element of x: then `other` may be
+/// x, or what has its elements at the same addresses.
+Tensor apart_unless_same(const Tensor& x, const Tensor& other) {
+  const bool identical = x.shape() == other.shape() && x.strides() == other.strides() && x.dtype() == other.dtype() &&
+                         x.device() == other.device() && x.raw_data() == other.raw_data();
+  return identical ? other : apart(x, other);
 }
 
 /// x = op(x, other).
@@ -85,21 +111,22 @@ Tensor& in_place(const char* name, Tensor& x, const Tensor& other, const Op& op)
   if (check_in_place(name, x, other)) {
     // The old contents are cloned: backward may need them after they are overwritten.
     const Tensor old = x.clone();
-    const Tensor operand = same(other, x) ? old : other.storage() == x.storage() ? other.clone() : other;
+    const Tensor operand = same(other, x) ? old : may_overlap(x, other) ? other.clone() : other;
     rebase(x, pointwise(op, old, operand).to(x.dtype()));
     return x;
   }
   NoGrad off;
-  const Tensor source = apart(x, other);
+  const Tensor source = apart_unless_same(x, other);
   const Tensor* const inputs[] = {&x, &source};
   detail::pointwise_into(detail::describe_pointwise(op), inputs, x);
   x.bump_version();
   return x;
 }
 
-/// x will be overwritten by constants: as a function of its old contents it gets a gradient of zero.
+/// x will be overwritten by constants: as a function of its old contents it gets a gradient of zero. The contents stay
+/// until then, since the constants may be read from them.
 void forget(const char* op, Tensor& x) {
-  if (check_in_place(op, x, {})) rebase(x, mul(x, 0.0));
+  if (check_in_place(op, x, {})) detail::replace_history(x, mul(x, 0.0));
 }
 
 /// To be called after x was written by a kernel.
@@ -149,7 +176,7 @@ Tensor& Tensor::copy_(const Tensor& source) {
   }
   const Tensor same_device = source.detach().device() == device() ? source.detach() : Tensor();
   if (same_device.defined()) {
-    const Tensor values = apart(*this, same_device.expand(shape()));
+    const Tensor values = apart_unless_same(*this, same_device.expand(shape()));
     forget("copy_", *this);
     kernels::copy(current_stream(device()), values.view(), view());
   } else {
@@ -193,7 +220,7 @@ Tensor& Tensor::masked_fill_(const Tensor& mask, double value) {
     return *this;
   }
   const NoGrad off;
-  const Tensor condition = apart(*this, mask), filler = full({}, value, options());
+  const Tensor condition = apart_unless_same(*this, mask), filler = full({}, value, options());
   const Tensor* const inputs[] = {&condition, &filler, this};
   detail::pointwise_into(detail::describe_pointwise(kernels::Where{}), inputs, *this);
   bump_version();

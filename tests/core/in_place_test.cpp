@@ -169,5 +169,110 @@ TEST_F(InPlace, IntegersHoldNoFractions) {
   EXPECT_EQ(x.to_vector<int64_t>(), (std::vector<int64_t>{1, 2, -3, 4}));  // an error changes nothing
 }
 
+/// Writes that read their operands from the memory that they write.
+struct AliasedWrite {
+  const char* name;
+  std::function<void(Tensor& x, const Tensor& other)> write;
+};
+std::vector<AliasedWrite> aliased_writes() {
+  const auto rows = [](int64_t n) {
+    return remainder(arange(0, static_cast<double>(n)) * 3 + 1, full({}, n - 1, {int64}));
+  };
+  return {{"copy_", [](Tensor& x, const Tensor& y) { x.copy_(y); }},
+          {"add_", [](Tensor& x, const Tensor& y) { x.add_(y); }},
+          {"add_ alpha", [](Tensor& x, const Tensor& y) { x.add_(y, 3); }},
+          {"sub_", [](Tensor& x, const Tensor& y) { x.sub_(y); }},
+          {"mul_", [](Tensor& x, const Tensor& y) { x.mul_(y); }},
+          {"clamp_", [](Tensor& x, const Tensor& y) { x.clamp_(y, {}); }},
+          {"masked_fill_", [](Tensor& x, const Tensor& y) { x.masked_fill_(y > 5.0, 7); }},
+          {"masked_scatter_", [](Tensor& x, const Tensor& y) { x.masked_scatter_(x > 4.0, y); }},
+          {"put_", [](Tensor& x, const Tensor& y) { x.put_(y.to(int64), y); }},
+          {"put_ accumulate", [](Tensor& x, const Tensor& y) { x.put_(y.to(int64), y, true); }},
+          {"index_put_", [=](Tensor& x, const Tensor& y) { x.index_put_({rows(x.size(0))}, y); }},
+          {"index_put_ accumulate", [=](Tensor& x, const Tensor& y) { x.index_put_({rows(x.size(0))}, y, true); }},
+          {"index_put_ of a slice",
+           [](Tensor& x, const Tensor& y) { x.index_put_({Slice{1}}, y.slice(0, 0, y.size(0) - 1)); }},
+          {"index_copy_", [=](Tensor& x, const Tensor& y) { x.index_copy_(0, rows(x.size(0)), y); }},
+          {"index_add_", [=](Tensor& x, const Tensor& y) { x.index_add_(0, rows(x.size(0)), y); }},
+          {"scatter_", [](Tensor& x, const Tensor& y) { x.scatter_(0, y.to(int64), y); }},
+          {"scatter_add_", [](Tensor& x, const Tensor& y) { x.scatter_add_(0, y.to(int64), y); }},
+          {"scatter_reduce_",
+           [](Tensor& x, const Tensor& y) { x.scatter_reduce_(0, y.to(int64), y, ScatterReduction::kProd); }}};
+}
+
+/// The elements of `base` that are written, and those that are read.
+using Views = std::pair<std::function<Tensor(const Tensor& base)>, std::function<Tensor(const Tensor& base)>>;
+
+TEST_F(InPlace, WritesWhatOtherMemoryWouldGive) {
+  constexpr int64_t kSize = 9;
+  const std::vector<Views> views = {
+      {[](const Tensor& b) { return b; }, [](const Tensor& b) { return b; }},
+      {[](const Tensor& b) { return b; }, [](const Tensor& b) { return b.detach(); }},
+      {[](const Tensor& b) { return b; }, [](const Tensor& b) { return b.reshape(b.shape()); }},
+      {[](const Tensor& b) { return b; }, [](const Tensor& b) { return b.t(); }},
+      {[](const Tensor& b) { return b.t(); }, [](const Tensor& b) { return b; }},
+      {[](const Tensor& b) { return b.narrow(0, 1, kSize - 1); },
+       [](const Tensor& b) { return b.narrow(0, 0, kSize - 1); }},
+      {[](const Tensor& b) { return b.narrow(0, 0, kSize - 1); },
+       [](const Tensor& b) { return b.narrow(0, 1, kSize - 1); }},
+      {[](const Tensor& b) { return b.narrow(1, 1, kSize - 1); },
+       [](const Tensor& b) { return b.narrow(1, 0, kSize - 1); }},
+      {[](const Tensor& b) { return b.slice(0, 0, kSize - 1, 2); },
+       [](const Tensor& b) { return b.slice(0, 1, kSize, 2); }},
+      {[](const Tensor& b) { return b; }, [](const Tensor& b) { return b.narrow(0, 4, 1).expand(b.shape()); }},
+      // Two storages of one memory.
+      {[](const Tensor& b) { return b; },
+       [](const Tensor& b) { return from_blob(b.raw_data(), b.shape(), b.dtype()); }}};
+  for (const AliasedWrite& form : aliased_writes())
+    for (const DType dtype : {float32, int64, bfloat16})
+      for (size_t v = 0; v < views.size(); ++v) {
+        SCOPED_TRACE(testing::Message() << form.name << " of " << name_of(dtype) << ", views " << v);
+        // Numbers that are valid indices of every view; the values of a row differ.
+        const Tensor start =
+            remainder(arange(0, kSize * kSize) * 7 + 3, full({}, 4, {int64})).reshape({kSize, kSize}).to(dtype);
+        Tensor base = start.clone(), expected = start.clone();
+        Tensor x = views[v].first(base), apart = views[v].first(expected);
+        form.write(x, views[v].second(base));
+        form.write(apart, views[v].second(start).clone());
+        EXPECT_EQ(base.to_vector<double>(), expected.to_vector<double>());
+      }
+}
+
+/// The index itself is what is written.
+TEST_F(InPlace, WritesToItsOwnIndex) {
+  const std::vector<int64_t> start = {2, 0, 1, 3, 3};
+  const auto of = [&] { return from_vector(start, {5}); };
+  const auto check = [&](const char* name, const auto& write) {
+    SCOPED_TRACE(name);
+    Tensor x = of(), y = of();
+    write(x, x);
+    write(y, of());
+    EXPECT_EQ(x.to_vector<int64_t>(), y.to_vector<int64_t>());
+  };
+  check("scatter_", [](Tensor& x, const Tensor& i) { x.scatter_(0, i, 7); });
+  check("scatter_add_", [](Tensor& x, const Tensor& i) { x.scatter_add_(0, i, i); });
+  check("index_fill_", [](Tensor& x, const Tensor& i) { x.index_fill_(0, i, 9); });
+  check("index_copy_", [](Tensor& x, const Tensor& i) { x.index_copy_(0, i, i); });
+  check("index_add_", [](Tensor& x, const Tensor& i) { x.index_add_(0, i, i, 2); });
+  check("index_put_", [](Tensor& x, const Tensor& i) { x.index_put_({i}, i); });
+  check("index_put_ accumulate", [](Tensor& x, const Tensor& i) { x.index_put_({i}, i, true); });
+  check("put_", [](Tensor& x, const Tensor& i) { x.put_(i, i, true); });
+  Tensor mask = from_vector<bool>({true, false, true}, {3});
+  mask.masked_fill_(mask, 0);
+  EXPECT_EQ(mask.to_vector<bool>(), (std::vector<bool>{false, false, false}));
+  Tensor rows = from_vector<int64_t>({2, 0, 1, 1, 0, 2}, {3, 2});
+  rows.index_put_({rows.select(1, 0)}, rows);  // row 2 gets {2, 0}, 1 {1, 1}, 0 {0, 2}
+  EXPECT_EQ(rows.to_vector<int64_t>(), (std::vector<int64_t>{0, 2, 1, 1, 2, 0}));
+}
+
+TEST_F(InPlace, CopyOfOwnValuesKeepsThem) {
+  const Tensor leaf = normal({4}).detach().set_requires_grad(true);
+  Tensor x = square(leaf);
+  const auto before = x.to_vector<double>();
+  x.copy_(x.detach());
+  EXPECT_EQ(x.to_vector<double>(), before);
+  EXPECT_EQ(grad({sum(x)}, {leaf})[0].to_vector<double>(), std::vector<double>(4, 0.0));
+}
+
 }  // namespace
 }  // namespace tern::test
