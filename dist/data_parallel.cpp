@@ -161,6 +161,7 @@ void DataParallel::begin_pass() {
   TERN_CHECK(!torn_,
              "DataParallel: an earlier backward() of this rank failed after it had sent gradients, so the ranks "
              "do not agree any more; start the job again");
+  exchange_->begin_pass();
   in_pass_ = true;
   next_bucket_ = 0;
   new_order_.clear();
@@ -168,7 +169,6 @@ void DataParallel::begin_pass() {
   sent_.assign(exchange_->bucket_count(), false);
   pending_.clear();
   for (size_t b = 0; b < exchange_->bucket_count(); ++b) pending_.push_back(exchange_->member_count(b));
-  exchange_->begin_pass();
   after_backward([this](bool completed) {
     in_pass_ = false;
     if (completed)

@@ -13,7 +13,7 @@ GradientExchange::GradientExchange(std::shared_ptr<Communicator> group, const st
     : group_(std::move(group)), options_(options) {
   int64_t bytes = 0;
   for (const NamedTensor& p : parameters) {
-    members_.push_back({.name = p.name, .parameter = p.tensor});
+    members_.push_back({.name = p.name, .parameter = p.tensor, .options = p.tensor.options()});
     if (!is_left_out || !is_left_out(p.tensor)) bytes += p.tensor.nbytes();
   }
   if (options.bucket_bytes == 0) options_.bucket_bytes = std::clamp<int64_t>(bytes / 16, min_bytes, 25 << 20);
@@ -52,6 +52,14 @@ void GradientExchange::make_buckets(std::vector<size_t> order) {
   close();
   order_.resize(buckets_.size());
   std::iota(order_.begin(), order_.end(), size_t{0});
+}
+
+void GradientExchange::begin_pass() {
+  for (const Member& member : members_)
+    TERN_CHECK(member.parameter.dtype() == member.options.dtype && member.parameter.device() == member.options.device,
+               "DataParallel: parameter '", member.name, "' is now ", member.parameter.dtype(), " on ",
+               member.parameter.device(), ", but was ", member.options.dtype, " on ", member.options.device,
+               " when DataParallel was made; make it after the last Module::to");
 }
 
 void GradientExchange::send(size_t index) {

@@ -30,6 +30,7 @@ class GradientExchange {
   struct Member {
     std::string name;
     Tensor parameter;
+    TensorOptions options = {};  // of the parameter when the buckets were made
     size_t bucket = 0;
     int64_t begin = 0;          // in the bucket, in elements
     bool has_gradient = false;  // when its bucket was sent
@@ -48,7 +49,8 @@ class GradientExchange {
   /// Bytes of a bucket's gradients.
   int64_t bytes_of(size_t bucket) const { return buckets_[bucket].flat.nbytes(); }
 
-  virtual void begin_pass() {}
+  /// Throws Error when a parameter is not as it was when the buckets were made: Module::to has converted or moved it.
+  virtual void begin_pass();
   /// Gathers a bucket's gradients, also those that earlier passes without exchange have left, and starts to send them.
   /// A member without a gradient counts as zeros.
   void send(size_t bucket);

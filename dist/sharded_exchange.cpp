@@ -72,6 +72,10 @@ ShardRange ShardedExchange::range_of(const Member& member) const {
 }
 
 void ShardedExchange::begin_pass() {
+  GradientExchange::begin_pass();
+  for (const Member& member : members_)
+    TERN_CHECK(member.parameter.storage() == weights_[member.bucket].storage(), "DataParallel: parameter '",
+               member.name, "' has been moved out of its bucket; make DataParallel after the last Module::to");
   // The exchange will overwrite it.
   for (Part& part : parts_) part.earlier = part.weight.grad().defined() ? part.weight.grad().clone() : Tensor();
 }

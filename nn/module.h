@@ -138,10 +138,11 @@ class Module : public ParameterOwner {
   /// Calls function for every descendant and then for this module, children before their parent.
   void apply(const std::function<void(Module&)>& function);
   /// Moves all parameters, buffers and gradients, of which every handle stays valid; modules made later are there too.
-  /// A graph recorded before cannot be run backward. Make optimizers afterwards. Tensors that a module keeps elsewhere
-  /// stay where they are.
+  /// A graph recorded before cannot be run backward. Make optimizers, averages and DataParallel afterwards: they throw
+  /// Error when their state is elsewhere. Tensors that a module keeps elsewhere stay where they are.
   void to(Device device);
-  /// The same, converting floating tensors. Throws Error when dtype is not a floating type.
+  /// The same, converting floating tensors. The state of optimizers and averages follows when it is used next. Throws
+  /// Error when dtype is not a floating type.
   void to(DType dtype);
   /// Takes values, gradients, requires_grad, modes and hooks from a module whose tree has the same names, shapes, types
   /// and devices. Throws Error where it has not, and then nothing is written.

@@ -8,6 +8,7 @@
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/node.h"
+#include "tern/core/device/capture_state.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {
@@ -76,7 +77,10 @@ void Module::convert(const Convert& convert) {
     values.emplace_back(entry.tensor, converted);
     if (entry.tensor.grad().defined()) gradients.emplace_back(entry.tensor, convert(entry.tensor.grad()));
   }
-  for (const auto& [tensor, converted] : values) reseat(tensor, converted);
+  for (const auto& [tensor, converted] : values) {
+    if (tensor.device().is_cuda()) tern::detail::note_moved_weights();
+    reseat(tensor, converted);
+  }
   for (auto& [tensor, gradient] : gradients) tensor.set_grad(gradient);
   tern::detail::expire_weight_copies();
 }

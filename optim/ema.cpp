@@ -11,6 +11,12 @@
 
 namespace tern::optim {
 
+namespace {
+
+DType average_dtype(const Tensor& weight) { return weight.dtype() == float64 ? float64 : float32; }
+
+}  // namespace
+
 EMA::EMA(const std::vector<NamedTensor>& parameters, const EmaOptions& options)
     : options_(options), parameters_(parameters) {
   TERN_CHECK(options.decay >= 0 && options.decay < 1, "ema: decay must be in [0, 1), got ", options.decay);
@@ -30,7 +36,8 @@ EMA::EMA(const std::vector<NamedTensor>& parameters, const EmaOptions& options)
                "generator.parameters()}, ...})");
     TERN_CHECK(is_floating(tensor.dtype()) && tensor.is_contiguous() && tensor.device() == device, "ema: parameter '",
                name, "' must be a contiguous floating tensor on ", device, ", got ", tensor.describe());
-    averages_.push_back(is_low_precision(tensor.dtype()) ? tensor.detach().to(float32) : tensor.detach().clone());
+    averages_.push_back(tensor.detach().to(average_dtype(tensor)));
+    if (averages_.back().storage() == tensor.storage()) averages_.back() = tensor.detach().clone();
   }
   updates_ = zeros({1}, {.dtype = int64, .device = device});
 }
@@ -45,6 +52,7 @@ void EMA::update(const StepResult& step) {
 
 void EMA::run(kernels::AverageStep step) {
   const ProfileRange range("ema", RangeKind::kOp);
+  const NoGrad off;
   step.updates = static_cast<int64_t*>(updates_.raw_data());
   step.equal = options_.equal;
   step.decay = options_.decay;
@@ -53,7 +61,12 @@ void EMA::run(kernels::AverageStep step) {
   std::vector<kernels::AverageTensor> tensors;
   int64_t bytes = 0;  // weights are read, averages read and written
   for (size_t i = 0; i < parameters_.size(); ++i) {
-    const Tensor &weight = parameters_[i].tensor, &average = averages_[i];
+    const Tensor& weight = parameters_[i].tensor;
+    Tensor& average = averages_[i];
+    TERN_CHECK(weight.device() == updates_.device(), "ema: parameter '", parameters_[i].name, "' is now on ",
+               weight.device(), ", but its average is on ", updates_.device(),
+               "; after Module::to(device) make a new EMA, and load this one's state_dict() into it");
+    average = average.to(average_dtype(weight));
     tensors.push_back({average.raw_data(), weight.raw_data(), weight.numel(), weight.dtype()});
     bytes += weight.nbytes() + 2 * average.nbytes();
   }

@@ -36,11 +36,13 @@ struct EmaOptions {
 class EMA {
  public:
   /// The averages start as copies of the weights on their device, in fp32 for 16-bit weights, otherwise in the same
-  /// type. Throws Error on invalid options and when there are no parameters.
+  /// type, which follows nn::Module::to(dtype) with the next update. Throws Error on invalid options and when there are
+  /// no parameters.
   explicit EMA(const std::vector<NamedTensor>& parameters, const EmaOptions& options = {});
 
   /// Call it after every optimizer step. With the step's result, a skipped step leaves the averages unchanged; this is
-  /// decided on the device without waiting.
+  /// decided on the device without waiting. Throws Error when a weight has been moved to another device than its
+  /// average.
   void update();
   void update(const StepResult& step);
 

@@ -50,17 +50,34 @@ LBFGS::LBFGS(const std::vector<NamedTensor>& parameters, const LBFGSOptions& opt
   std::unordered_set<std::string> names;
   for (const auto& [name, tensor] : parameters) {
     TERN_CHECK(tensor.defined(), kLbfgs, ": parameter '", name, "' is an undefined tensor");
-    TERN_CHECK((tensor.dtype() == float32 || tensor.dtype() == float64) && tensor.is_leaf() && tensor.is_contiguous(),
-               kLbfgs, ": parameter '", name, "' must be a contiguous float32 or float64 leaf tensor, got ",
-               tensor.describe());
+    TERN_CHECK(is_floating(tensor.dtype()) && tensor.is_leaf() && tensor.is_contiguous(), kLbfgs, ": parameter '", name,
+               "' must be a contiguous float32 or float64 leaf tensor, got ", tensor.describe());
     TERN_CHECK(tensors.insert(tensor.impl()).second, kLbfgs, ": parameter '", name, "' is given twice");
     TERN_CHECK(names.insert(name).second, kLbfgs, ": the name '", name, "' is given twice");
-    TERN_CHECK(tensor.device() == parameters.front().tensor.device(), kLbfgs,
-               ": all parameters must be on one device, but '", name, "' is on ", tensor.device(), " and the first on ",
-               parameters.front().tensor.device());
-    if (tensor.dtype() == float64) dtype_ = float64;
     size_ += tensor.numel();
   }
+  follow_weights();
+}
+
+/// Module::to may have converted the weights since the last step: what is kept of the past follows them.
+void LBFGS::follow_weights() {
+  const NoGrad off;
+  const Device device = parameters_.front().tensor.device();
+  dtype_ = float32;
+  for (const auto& [name, tensor] : parameters_) {
+    TERN_CHECK(!is_low_precision(tensor.dtype()), kLbfgs, ": parameter '", name,
+               "' must be a contiguous float32 or float64 leaf tensor, got ", tensor.describe());
+    TERN_CHECK(tensor.device() == device, kLbfgs, ": all parameters must be on one device, but '", name, "' is on ",
+               tensor.device(), " and the first on ", device);
+    if (tensor.dtype() == float64) dtype_ = float64;
+  }
+  TERN_CHECK(!direction_.defined() || direction_.device() == device, kLbfgs, ": parameter '", parameters_.front().name,
+             "' is now on ", device, ", but the state is on ", direction_.device(),
+             "; after Module::to(device) make a new optimizer, and load this one's state_dict() into it");
+  for (Tensor* kept : {&direction_, &previous_gradient_})
+    if (kept->defined()) *kept = kept->to(dtype_);
+  for (std::vector<Tensor>* changes : {&gradient_changes_, &parameter_changes_})
+    for (Tensor& change : *changes) change = change.to(dtype_);
 }
 
 void LBFGS::set_lr(double lr) {
@@ -139,6 +156,7 @@ void LBFGS::update_direction(const Tensor& gradient) {
 
 Tensor LBFGS::step(const std::function<Tensor()>& closure) {
   const NoGrad off;
+  follow_weights();
   const int64_t most = options_.max_eval.value_or(options_.max_iter * 5 / 4), before = evaluations_;
   Tensor first_loss;
   double loss = evaluate(closure, &first_loss);
@@ -292,6 +310,7 @@ StateView LBFGS::state_dict() const {
 
 void LBFGS::load_state_dict(const StateView& state) {
   const NoGrad off;
+  follow_weights();
   const StateView loaded = state_dict();
   load_state(loaded, state);
   const std::vector<double> numbers = find(loaded, "numbers").to_vector<double>();

@@ -47,7 +47,8 @@ class LBFGS {
 
   /// The closure drops the gradients, computes the loss (one element), calls backward() and returns the loss. Returns
   /// that of its first call, at the parameters before the step. A parameter without a gradient counts as one with
-  /// zeros. Throws Error when the loss or a gradient is not finite where an iteration begins.
+  /// zeros. Throws Error when the loss or a gradient is not finite where an iteration begins, and when nn::Module::to
+  /// has made a parameter 16-bit or moved it away from the state.
   Tensor step(const std::function<Tensor()>& closure);
   void zero_grad();
 
@@ -81,6 +82,7 @@ class LBFGS {
     bool found = false;  // ends[0] satisfies the conditions
   };
 
+  void follow_weights();
   Tensor flat_gradient() const;
   void move_to(const std::vector<Tensor>& origin, double length);
   double evaluate(const std::function<Tensor()>& closure, Tensor* loss = nullptr);

@@ -34,7 +34,6 @@ LookAhead::LookAhead(Optimizer& inner, const std::vector<NamedTensor>& weights, 
   for (const NamedTensor& weight : weights_) {
     TERN_CHECK(whole || !is_low_precision(weight.tensor.dtype()), "look_ahead: the optimizer has parts of the weight '",
                weight.name, "', which must then be float32 or float64, got ", weight.tensor.dtype());
-    low_precision_ = low_precision_ || is_low_precision(weight.tensor.dtype());
     slow_.push_back(weight.tensor.detach().to(slow_dtype(weight.tensor)).clone());
   }
 }
@@ -57,7 +56,10 @@ void LookAhead::after_step() {
 void LookAhead::synchronise() {
   NoGrad off;
   // 16-bit weights are rounded from the optimizer's fp32 copies, or are compensated: both must follow.
-  const StateView state = low_precision_ ? inner_.state_dict() : StateView();
+  const bool low_precision = std::any_of(weights_.begin(), weights_.end(), [](const NamedTensor& weight) {
+    return is_low_precision(weight.tensor.dtype());
+  });
+  const StateView state = low_precision ? inner_.state_dict() : StateView();
   std::map<std::string, Tensor> kept;
   for (const NamedTensor& entry : state) kept[entry.name] = entry.tensor;
   const auto find_kept = [&](const char* kind, const std::string& name) {
@@ -67,6 +69,7 @@ void LookAhead::synchronise() {
   for (size_t i = 0; i < weights_.size(); ++i) {
     Tensor weight = weights_[i].tensor.detach(), master = find_kept("master.", weights_[i].name);
     Tensor compensation = find_kept("compensation.", weights_[i].name);
+    slow_[i] = slow_[i].to(slow_dtype(weight));  // which Module::to may have converted
     Tensor fast = (master.defined() ? master : weight).to(slow_[i].dtype());
     if (compensation.defined()) fast = fast + compensation.to(fast.dtype());
     slow_[i].copy_(lerp(slow_[i], fast, options_.alpha));

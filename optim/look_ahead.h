@@ -40,7 +40,6 @@ class LookAhead {
   Optimizer& inner_;
   LookAheadOptions options_;
   std::vector<NamedTensor> weights_;
-  bool low_precision_ = false;  // some of them are of 16 bits
   std::vector<Tensor> slow_;
   Tensor steps_done_;  // int64 on the host
 };

@@ -98,8 +98,7 @@ Optimizer::Optimizer(const std::vector<ParameterGroup>& groups, const Algorithm&
              ": kahan replaces fp32 master copies; set master_weights = false");
   for (const ParameterGroup& group : groups) append_group(group);
   TERN_CHECK(!slots_.empty(), name, ": there are no parameters");
-  const Device device = slots_.front().weight.device();
-  if (device.is_cuda()) norm_ticket_ = zeros({}, {.dtype = int32, .device = device});
+  follow_device();
   on_groups_changed();
 }
 
@@ -273,14 +272,17 @@ Tensor Optimizer::norm_of(const std::vector<Tensor>& gradients, const std::vecto
 
 Tensor Optimizer::gradient_norm() {
   NoGrad off;
+  follow_device();
   const Gradients found = gradients();
   return norm_of(found.tensors, found.parameters);
 }
 
 Optimizer::Slot Optimizer::fresh(const Slot& slot, Device device) const {
   const AllocationTag tag("optimizer state", true);
+  check_kahan(slot);
   Slot full = slot;
   full.states.clear();
+  full.dtype = slot.weight.dtype();
   TensorOptions options = slot.weight.options();
   options.device = device;
   full.step = zeros({1}, {.dtype = int64, .device = options.device});
@@ -295,13 +297,52 @@ Optimizer::Slot Optimizer::fresh(const Slot& slot, Device device) const {
   return full;
 }
 
+void Optimizer::check_kahan(const Slot& slot) const {
+  TERN_CHECK(!algorithm_.kahan || slot.weight.dtype() == bfloat16, algorithm_.name,
+             ": kahan is for bfloat16 weights, but parameter '", slot.name, "' is now ", slot.weight.dtype(),
+             "; use master_weights for weights of other types");
+}
+
+Optimizer::Slot Optimizer::converted(const Slot& slot) const {
+  check_kahan(slot);
+  const AllocationTag tag("optimizer state", true);
+  const NoGrad off;
+  Slot result = slot;
+  result.dtype = slot.weight.dtype();
+  const DType compute = result.dtype == float64 ? float64 : float32;
+  for (Tensor& state : result.states)
+    if (state.defined()) state = state.to(compute);
+  if (!wants_master(slot.weight))
+    result.master = {};
+  else if (!slot.master.defined())
+    result.master = slot.weight.detach().to(slot.step.device()).to(float32);
+  return result;
+}
+
 Optimizer::Slot Optimizer::completed(int32_t parameter) const {
   Slot slot = slots_[static_cast<size_t>(parameter)];
   const Device device = slot.weight.device();
-  if (slot.started()) return slot;
+  if (slot.started()) return slot.dtype == slot.weight.dtype() || !is_own(parameter) ? slot : converted(slot);
   if (is_own(parameter)) return fresh(slot, device);
   slot.step = zeros({1}, {.dtype = int64, .device = device});
+  slot.dtype = slot.weight.dtype();
   return slot;
+}
+
+/// Throws Error unless all weights are on one device, with the state that there is; what does not depend on the state
+/// goes to their device.
+void Optimizer::follow_device() {
+  const Device device = slots_.front().weight.device();
+  for (const Slot& slot : slots_) {
+    TERN_CHECK(slot.weight.device() == device, algorithm_.name, ": all parameters must be on one device, but '",
+               slot.name, "' is on ", slot.weight.device(), " and the first on ", device);
+    TERN_CHECK(!slot.started() || slot.step.device() == device, algorithm_.name, ": parameter '", slot.name,
+               "' is now on ", device, ", but its state is on ", slot.step.device(),
+               "; after Module::to(device) make a new optimizer, and load this one's state_dict() into it");
+  }
+  if (norm_ticket_.defined() ? norm_ticket_.device() != device : device.is_cuda())
+    norm_ticket_ = device.is_cuda() ? zeros({}, {.dtype = int32, .device = device}) : Tensor();
+  if (rates_.defined() && rates_.device() != device) on_groups_changed();
 }
 
 /// Brings the step counters in order. Corrections for Adam's bias count the updates of each parameter, as PyTorch does:
@@ -312,8 +353,9 @@ void Optimizer::prepare(const std::vector<int32_t>& active) {
   for (const int32_t i : active) {
     Slot& slot = slots_[static_cast<size_t>(i)];
     is_active[static_cast<size_t>(i)] = true;
-    if (slot.started()) continue;
+    const bool starts = !slot.started();
     slot = completed(i);
+    if (!starts) continue;
     Tensor& shared = fresh_of[bucket_of(i)];
     if (shared.defined()) slot.step = shared;
     shared = slot.step;
@@ -334,6 +376,7 @@ StepResult Optimizer::step(const StepOptions& options) {
   TERN_CHECK(options.max_norm >= 0, algorithm_.name, ": max_norm must be >= 0 (0: no clipping), got ",
              options.max_norm);
   NoGrad off;
+  follow_device();
   StepResult result;
   result.names_ = names_;
   const Gradients gradients = this->gradients();

@@ -136,7 +136,10 @@ class Optimizer {
   Optimizer(const Optimizer&) = delete;
   Optimizer& operator=(const Optimizer&) = delete;
 
-  /// One update of every parameter that has a gradient. The others, and their state, stay as they are.
+  /// One update of every parameter that has a gradient. The others, and their state, stay as they are. State follows
+  /// weights that nn::Module::to(dtype) has converted: its numbers are converted too, and 16-bit weights get fp32
+  /// copies or lose them. Throws Error when weights have been moved to another device than their state, and for kahan
+  /// when they are no bf16 any more.
   StepResult step(const StepOptions& options = {});
   /// Drops all gradients.
   virtual void zero_grad();
@@ -199,9 +202,10 @@ class Optimizer {
     std::string name;
     Tensor weight;
     int32_t group = 0;
-    std::vector<Tensor> states;  // as its group's; empty until the first gradient
-    Tensor master;               // 16-bit weights with master_weights only
-    Tensor compensation;         // with kahan only
+    DType dtype = DType::kFloat32;  // of the weight when the state was made
+    std::vector<Tensor> states;     // as its group's; empty until the first gradient
+    Tensor master;                  // 16-bit weights with master_weights only
+    Tensor compensation;            // with kahan only
     bool started() const { return step.defined(); }
     // Updates done: int64 [1], one tensor for all parameters of a bucket that were always updated together.
     Tensor step;
@@ -220,13 +224,17 @@ class Optimizer {
   void on_groups_changed();
   Gradients gradients() const;
   bool wants_master(const Tensor& weight) const;
+  void check_kahan(const Slot& slot) const;
   const std::vector<Algorithm::State>& states_of(const Slot& slot) const {
     return groups_[static_cast<size_t>(slot.group)].states;
   }
   /// A slot like this one with a count of 0 and the state's initial values, on the device.
   Slot fresh(const Slot& slot, Device device) const;
-  /// The slot with the initial values where it has no state yet.
+  /// A slot with a state, for the type that the weight has now.
+  Slot converted(const Slot& slot) const;
+  /// The slot with the initial values where it has no state yet, and with a state that fits the weight.
   Slot completed(int32_t parameter) const;
+  void follow_device();
   void prepare(const std::vector<int32_t>& active);
   kernels::OptimizerTensor describe(const Slot& slot, const Tensor& gradient) const;
   void run_updates(const Gradients& gradients, kernels::OptimizerStep step);

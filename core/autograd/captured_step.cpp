@@ -25,6 +25,7 @@ struct CapturedStep::Recording {
   int64_t pool = 0;
   void* graph = nullptr;
   int64_t nodes = 0;
+  uint64_t moves = detail::moves_of_weights();
   std::vector<Tensor> inputs;
   std::vector<Tensor> weight_copies;  // autocast's copies, which replays write
   struct Draws {
@@ -122,6 +123,9 @@ void CapturedStep::replay(const std::vector<Tensor>& inputs) {
   Recording& r = *recording_;
   TERN_CHECK(inputs.size() == r.inputs.size(), "captured step: recorded with ", r.inputs.size(),
              " inputs, called with ", inputs.size());
+  TERN_CHECK(r.moves == detail::moves_of_weights(),
+             "captured step: nn::Module::to has moved or converted weights since the step was recorded, and the "
+             "recording works on the memory that they had; call reset() to record again");
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Tensor &x = inputs[i], &fixed = r.inputs[i];
     TERN_CHECK(

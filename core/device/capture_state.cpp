@@ -1,11 +1,14 @@
 #include "tern/core/device/capture_state.h"
 
+#include <atomic>
+
 #include "tern/kernels/base/check.h"
 
 namespace tern::detail {
 namespace {
 
 thread_local bool recording = false;
+std::atomic<uint64_t> moves = 0;
 
 }  // namespace
 
@@ -18,5 +21,9 @@ void forbid_while_recording(const char* what) {
 }
 
 void set_recording(bool value) { recording = value; }
+
+void note_moved_weights() { ++moves; }
+
+uint64_t moves_of_weights() { return moves; }
 
 }  // namespace tern::detail

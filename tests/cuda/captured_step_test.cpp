@@ -248,6 +248,19 @@ TEST_F(Captured, OtherShapesAreRefusedAndAResetRecordsAgain) {
   EXPECT_EQ(step({full({5}, 2, {.device = kCuda})})[0].to_vector<double>(), std::vector<double>(5, 6));
 }
 
+TEST_F(Captured, WeightsThatHaveMovedAreNoticed) {
+  SmallNet net(nn::Scope({.device = kCuda}), 24, 48);
+  CapturedStep step([&](const Tensors& batch) { return Tensors{net.forward(batch[0])}; }, {.warmup = 1});
+  const Tensor x = ones({3, 24}, {.device = kCuda});
+  for (int i = 0; i < 3; ++i) step({x});
+  ASSERT_TRUE(step.captured());
+  net.to(float64);
+  net.to(float32);
+  expect_error([&] { step({x}); }, {"Module::to", "reset()"});
+  step.reset();
+  EXPECT_NO_THROW(step({x}));
+}
+
 TEST_F(Captured, OnTheCpuTheFunctionRuns) {
   int runs = 0;
   CapturedStep step([&](const Tensors& in) { return ++runs, Tensors{add(in[0], 1)}; });

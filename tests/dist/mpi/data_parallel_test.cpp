@@ -386,5 +386,26 @@ TEST(DataParallel, AFailedPassIsNotMended) {
   expect_error(backward, {"do not agree any more"});
 }
 
+/// Buckets are of the types that parameters had.
+TEST(DataParallel, ConvertedModulesAreErrors) {
+  if (size() == 1) return;
+  const Batch batch = batch_of(12, 0, rank());
+  for (const bool shard : {false, true}) {
+    Net net(nn::Scope(), false);
+    DataParallel parallel(net, world->group(), {.shard = shard});
+    const auto backward = [&](DType dtype) { mse_loss(net.forward(batch.x.to(dtype)), batch.y.to(dtype)).backward(); };
+    backward(float32);
+    net.zero_grad();
+    net.to(float64);
+    expect_error([&] { backward(float64); }, {"DataParallel: parameter '", "float64", "float32", "Module::to"});
+    net.to(float32);
+    net.zero_grad();
+    if (shard)  // the buckets hold the weights themselves
+      expect_error([&] { backward(float32); }, {"DataParallel: parameter '", "out of its bucket"});
+    else
+      backward(float32);
+  }
+}
+
 }  // namespace
 }  // namespace tern::dist
