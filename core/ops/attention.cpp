@@ -300,8 +300,8 @@ Tensor self_attention(const Tensor& qkv_in, const SequenceLayout& layout, const 
 }
 
 SequenceLayout padded_layout(int64_t batch, int64_t length, const Tensor& key_mask, Device device) {
-  TERN_CHECK(batch >= 0 && length >= 0 && (length == 0 || batch <= INT32_MAX / length), "padded_layout: ", batch,
-             " sequences of ", length, " tokens do not fit 32-bit offsets");
+  TERN_CHECK(batch >= 0 && batch <= INT32_MAX && length >= 0 && (length == 0 || batch <= INT32_MAX / length),
+             "padded_layout: ", batch, " sequences of ", length, " tokens do not fit 32-bit offsets");
   SequenceLayout layout;
   // Made on the device, since a captured step cannot copy from the host.
   const TensorOptions offsets{.dtype = DType::kInt32, .device = device};
@@ -324,9 +324,9 @@ SequenceLayout packed_layout(const std::vector<int64_t>& lengths, Device device)
   int64_t total = 0, longest = 0;
   for (int64_t length : lengths) {
     TERN_CHECK(length >= 0, "packed_layout: a length is ", length);
+    TERN_CHECK(length <= INT32_MAX - total, "packed_layout: the tokens do not fit 32-bit offsets");
     total += length;
     longest = std::max(longest, length);
-    TERN_CHECK(total <= INT32_MAX, "packed_layout: the tokens do not fit 32-bit offsets");
     offsets.push_back(static_cast<int32_t>(total));
   }
   SequenceLayout layout;

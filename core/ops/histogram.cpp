@@ -7,6 +7,7 @@
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/sort.h"
+#include "tern/core/tensor/size_checks.h"
 
 namespace tern {
 namespace {
@@ -65,7 +66,8 @@ Histogram histogram(const Tensor& x, const Tensor& edges, const HistogramOptions
 Histogram histogram(const Tensor& x, int64_t bins, const HistogramOptions& options) {
   const NoGrad off;
   const Interval range = counted_interval("histogram", x, bins, {options.low, options.high});
-  return histogram(x, linspace(range.low, range.high, bins + 1, {x.dtype(), x.device()}), options);
+  return histogram(
+      x, linspace(range.low, range.high, detail::checked_sum("histogram", bins, 1), {x.dtype(), x.device()}), options);
 }
 
 }  // namespace tern

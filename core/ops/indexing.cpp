@@ -9,6 +9,7 @@
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
+#include "tern/core/tensor/size_checks.h"
 #include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/embedding.h"
@@ -150,7 +151,7 @@ Tensor concatenate(const std::vector<Tensor>& tensors, int dim) {
   for (const Tensor& x : tensors) {
     inputs.push_back(&x);
     sizes.push_back(x.size(dim));
-    total += x.size(dim);
+    total = detail::checked_sum(kName, total, x.size(dim));
   }
   const int count = static_cast<int>(inputs.size());
   detail::check_one_device(kName, inputs.data(), count);

@@ -10,6 +10,7 @@
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/selection.h"
 #include "tern/core/ops/sort.h"
+#include "tern/core/tensor/size_checks.h"
 #include "tern/kernels/sort.h"
 
 namespace tern {
@@ -263,7 +264,7 @@ Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength) {
   if (x.numel() > 0) {
     const int64_t least = min(x).item<int64_t>();
     TERN_CHECK(least >= 0, "bincount: elements must not be negative, got ", least);
-    size = std::max(size, max(x).item<int64_t>() + 1);
+    size = std::max(size, detail::checked_sum("bincount", max(x).item<int64_t>(), 1));
   }
   const Tensor added = weights.defined() ? weights.detach().to(dtype) : ones({}, {dtype, x.device()}).expand(x.shape());
   return scatter_add(zeros({size}, {dtype, x.device()}), 0, x.to(DType::kInt64), added);

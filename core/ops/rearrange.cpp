@@ -7,6 +7,7 @@
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/sort.h"
+#include "tern/core/tensor/size_checks.h"
 #include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/copy.h"
 
@@ -230,6 +231,9 @@ Tensor repeat_by(const Tensor& x, const Tensor& repeats, int dim) {
   if (x.size(d) == 0) return x.clone();
   const int64_t least = min(counts).item<int64_t>();
   TERN_CHECK(least >= 0, "repeat_interleave: repeats must not be negative, got ", least);
+  // Of fp64 numbers the sum does not wrap around.
+  TERN_CHECK(sum(counts.to(DType::kFloat64)).item<double>() < 0x1p53,
+             "repeat_interleave: the sum of the repeats does not fit into memory");
   const Tensor ends = cumsum(counts, 0);
   const int64_t total = ends[-1].item<int64_t>();
   const Tensor places = arange(0, static_cast<double>(total), 1, {DType::kInt64, x.device()});
@@ -287,8 +291,7 @@ Tensor repeat(const Tensor& x, const std::vector<int64_t>& repeats) {
       y = y.expand(y.shape().with(d, times));
       continue;
     }
-    int64_t total = 0;
-    TERN_CHECK(!__builtin_mul_overflow(times, size, &total), "repeat: ", times, " times ", size, " exceeds 64 bits");
+    const int64_t total = detail::checked_product("repeat", times, size);
     // An eighth dimension leaves no room for the one of the repeats.
     y = y.dim() < kMaxDims
             ? y.unsqueeze(d).expand(y.shape().inserted(d, times)).reshape(y.shape().with(d, total))
@@ -310,9 +313,7 @@ Tensor repeat_interleave(const Tensor& x, int64_t repeats) { return repeat_inter
 Tensor repeat_interleave(const Tensor& x, int64_t repeats, int dim) {
   TERN_CHECK(repeats >= 0, "repeat_interleave: repeats must not be negative, got ", repeats);
   const int d = x.shape().wrap(dim);
-  int64_t total = 0;
-  TERN_CHECK(!__builtin_mul_overflow(repeats, x.size(d), &total), "repeat_interleave: ", repeats, " times ", x.size(d),
-             " exceeds 64 bits");
+  const int64_t total = detail::checked_product("repeat_interleave", repeats, x.size(d));
   if (x.dim() == kMaxDims) return repeat_by(x, full({1}, static_cast<double>(repeats), {DType::kInt64, x.device()}), d);
   return own(x, x.unsqueeze(d + 1).expand(x.shape().inserted(d + 1, repeats)).reshape(x.shape().with(d, total)));
 }
@@ -359,7 +360,7 @@ Tensor block_diag(const std::vector<Tensor>& tensors) {
   for (const Tensor& x : tensors) {
     TERN_CHECK(x.dim() <= 2, "block_diag: expected matrices, got ", x.shape());
     blocks.push_back(x.dim() == 2 ? x : x.reshape({1, x.numel()}));
-    cols += blocks.back().size(1);
+    cols = detail::checked_sum("block_diag", cols, blocks.back().size(1));
   }
   int64_t before = 0;
   for (Tensor& block : blocks) {

@@ -6,6 +6,7 @@
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/rearrange.h"
 #include "tern/core/ops/recurrent.h"
+#include "tern/core/tensor/size_checks.h"
 
 namespace tern {
 
@@ -26,8 +27,9 @@ RecurrentLayout RecurrentLayout::packed(const std::vector<int64_t>& lengths, Dev
     TERN_CHECK(length > 0, "recurrent: sequence ", first.size(), " has length ", length,
                ", expected at least 1; leave empty sequences out");
     first.push_back(data->rows);
-    data->rows += length;
+    data->rows = detail::checked_sum("recurrent: the lengths", data->rows, length);
   }
+  if (!lengths.empty()) detail::check_host_list("recurrent", *std::max_element(lengths.begin(), lengths.end()));
   if (device.is_cuda()) detail::forbid_while_recording("a recurrent layer of packed sequences");
   const auto batch = static_cast<int64_t>(lengths.size());
   std::iota(order.begin(), order.end(), 0);
@@ -75,13 +77,15 @@ RecurrentLayout RecurrentLayout::packed(const SequenceLayout& layout) {
 RecurrentLayout RecurrentLayout::padded(int64_t batch, int64_t steps, bool batch_first, Device device) {
   TERN_CHECK(batch >= 0 && steps >= 1, "recurrent: expected sequences of at least one step, got batch ", batch, " and ",
              steps, " steps");
+  if (batch > 0)
+    detail::check_host_list("recurrent", detail::checked_sum("recurrent", steps, 4 * std::min(batch, INT64_MAX / 8)));
   auto data = std::make_shared<Data>();
   const int64_t next = batch_first ? steps : 1;  // sequence's first row
   data->lengths.assign(static_cast<size_t>(batch), steps);
   data->sorted = data->lengths;
   data->batch_first = batch_first;
   data->counts.assign(static_cast<size_t>(batch > 0 ? steps : 0), batch);
-  data->rows = batch * steps;
+  data->rows = detail::checked_product("recurrent: the rows of a padded batch", batch, steps);
   data->stride = batch_first ? 1 : batch;
   for (int64_t b = 0; b < batch; ++b) {
     data->first.push_back(b * next);

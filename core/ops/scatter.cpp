@@ -8,6 +8,7 @@
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
+#include "tern/core/tensor/size_checks.h"
 #include "tern/kernels/embedding.h"
 
 namespace tern {
@@ -247,8 +248,11 @@ Tensor one_hot(const Tensor& x, int64_t num_classes) {
   TERN_CHECK(x.dtype() == DType::kInt64, "one_hot: expected int64 classes, got ", x.describe());
   TERN_CHECK(num_classes > 0 || (num_classes == -1 && x.numel() > 0),
              "one_hot: the number of classes must be positive, or -1 for an x that is not empty, got ", num_classes);
-  if (num_classes == -1) num_classes = max(x).item<int64_t>() + 1;
-  TERN_CHECK(num_classes > 0, "one_hot: classes must not be negative, the largest is ", num_classes - 1);
+  if (num_classes == -1) {
+    const int64_t largest = max(x).item<int64_t>();
+    TERN_CHECK(largest >= 0, "one_hot: classes must not be negative, the largest is ", largest);
+    num_classes = detail::checked_sum("one_hot", largest, 1);
+  }
   std::vector<int64_t> sizes = x.shape().vec();
   sizes.push_back(num_classes);
   const Tensor zero = zeros(Shape(sizes), x.options()), index = x.detach().unsqueeze(-1);

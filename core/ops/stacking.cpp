@@ -7,6 +7,7 @@
 #include "tern/core/ops/rearrange.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/sort.h"
+#include "tern/core/tensor/size_checks.h"
 
 namespace tern {
 
@@ -71,11 +72,31 @@ std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {
   return all;
 }
 
+namespace {
+/// n over r, or as much as is too many.
+int64_t combinations_of(int64_t n, int64_t r) {
+  constexpr int64_t kTooMany = INT64_MAX / 2;
+  if (r > n) return 0;
+  int64_t count = 1;
+  for (int64_t i = 1; i <= std::min(r, n - r); ++i) {
+    // The division is exact. From the second factor on the count grows with i, so that few steps lead to too many.
+    const __int128 next = static_cast<__int128>(count) * (n - i + 1) / i;
+    if (next > kTooMany) return kTooMany;
+    count = static_cast<int64_t>(next);
+  }
+  return count;
+}
+}  // namespace
+
 Tensor combinations(const Tensor& x, int64_t r, bool with_replacement) {
   TERN_CHECK(x.dim() == 1, "combinations: expected a vector, got ", x.shape());
   TERN_CHECK(r >= 0, "combinations: r must not be negative, got ", r);
   const int64_t n = x.numel();
   if (r == 0) return zeros({0}, x.options());
+  const int64_t choices = with_replacement && n > 0 ? detail::checked_sum("combinations", n - 1, r) : n;
+  const int64_t expected = combinations_of(choices, r);
+  if (expected == 0) return zeros({0, r}, x.options());
+  detail::check_host_list("combinations", detail::checked_product("combinations", expected, r));
   std::vector<int64_t> indices, at(static_cast<size_t>(r));
   for (int64_t i = 0; i < r; ++i) at[static_cast<size_t>(i)] = with_replacement ? 0 : i;
   // at[i] goes up to n - 1, or leaves room for the larger indices after it.

@@ -6,6 +6,7 @@
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/rearrange.h"
 #include "tern/core/tensor.h"
+#include "tern/core/tensor/size_checks.h"
 
 namespace tern {
 namespace {
@@ -165,6 +166,9 @@ DiagonalRange diagonal_range(const char* op, int64_t offset, const Shape& shape,
   TERN_CHECK(range.rows != range.cols, op, ": dimensions ", rows, " and ", cols, " of ", shape, " are the same");
   return range;
 }
+
+/// A piece costs a tensor, its place in the list and an edge of the graph.
+constexpr int64_t kPieceBytes = 512;
 
 /// Consecutive ranges that cover a dimension; with `drops` they have size 1 and lose the dimension. A single node,
 /// whose backward concatenates the gradients of the pieces.
@@ -431,6 +435,7 @@ std::vector<Tensor> Tensor::split(const std::vector<int64_t>& sizes, int dim) co
 
 std::vector<Tensor> Tensor::unbind(int dim) const {
   const int i = shape().wrap(dim);
+  detail::check_host_list("unbind", shape()[i], kPieceBytes);
   const auto count = static_cast<size_t>(shape()[i]);
   return count == 0 ? std::vector<Tensor>() : Split::apply(*this, std::vector<int64_t>(count, 1), i, true);
 }
@@ -439,6 +444,7 @@ std::vector<Tensor> Tensor::split(int64_t size, int dim) const {
   const int64_t whole = shape().size(dim);
   TERN_CHECK(size > 0 || (size == 0 && whole == 0), "split: the size of a piece must be positive, got ", size,
              " for dimension ", dim, " of ", shape());
+  detail::check_host_list("split", size > 0 ? (whole - 1) / size : 0, kPieceBytes);
   std::vector<int64_t> sizes;
   for (int64_t begin = 0; begin < whole; begin += sizes.back()) sizes.push_back(std::min(size, whole - begin));
   if (sizes.empty()) sizes.push_back(0);
@@ -448,6 +454,7 @@ std::vector<Tensor> Tensor::split(int64_t size, int dim) const {
 std::vector<Tensor> Tensor::chunk(int64_t pieces, int dim) const {
   const int64_t whole = shape().size(dim);
   TERN_CHECK(pieces >= 1, "chunk: the number of pieces must be positive, got ", pieces);
+  if (whole == 0) detail::check_host_list("chunk", pieces, kPieceBytes);
   if (whole == 0) return split(std::vector<int64_t>(static_cast<size_t>(pieces), 0), dim);
   return split((whole - 1) / pieces + 1, dim);
 }
@@ -455,6 +462,7 @@ std::vector<Tensor> Tensor::chunk(int64_t pieces, int dim) const {
 std::vector<Tensor> Tensor::tensor_split(int64_t pieces, int dim) const {
   const int64_t whole = shape().size(dim);
   TERN_CHECK(pieces >= 1, "tensor_split: the number of pieces must be positive, got ", pieces);
+  detail::check_host_list("tensor_split", pieces, kPieceBytes);
   std::vector<int64_t> sizes(static_cast<size_t>(pieces), whole / pieces);
   for (int64_t i = 0; i < whole % pieces; ++i) ++sizes[static_cast<size_t>(i)];
   return split(sizes, dim);
