@@ -1,5 +1,7 @@
 #include "tern/core/ops/batch_norm.h"
 
+#include <cmath>
+
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/in_place.h"
@@ -262,6 +264,10 @@ Tensor activate(const Tensor& x, ImageActivation activation) {
 Tensor batch_norm(const Tensor& x, const Tensor& running_mean, const Tensor& running_var, const Tensor& weight,
                   const Tensor& bias, const BatchNormOptions& options, const Tensor& residual) {
   check(x, running_mean, running_var, weight, bias, residual);
+  TERN_CHECK(options.eps >= 0 && std::isfinite(options.eps), "batch_norm: eps must be a finite number >= 0, got ",
+             options.eps);
+  TERN_CHECK(options.momentum >= 0 && options.momentum <= 1, "batch_norm: momentum must be in [0, 1], got ",
+             options.momentum);
   BatchNormOptions used = options;
   if (options.ranks && (options.ranks->count == 1 || !options.training)) used.ranks = nullptr;
   const bool of_batch = options.training || !running_mean.defined();

@@ -8,6 +8,7 @@
 #include "tern/core/ops/images.h"
 #include "tern/core/ops/linear_inputs.h"
 #include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/rearrange.h"
 #include "tern/core/ops/reduce.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/core/profiler/profiler.h"
@@ -255,22 +256,27 @@ Tensor convolve_transposed(const char* op, int dims, const Tensor& x, const Tens
   detail::check_sizes(op, "padding", padding, 0);
   detail::check_sizes(op, "output_padding", more, 0);
   detail::check_sizes(op, "dilation", dilation, 1);
+  // Rows beyond the last step of the stride are reached by further elements of x, which are 0.
+  std::vector<int64_t> zero_rows(static_cast<size_t>(2 * dims), 0);  // of pad: before, after; the last dimension first
+  for (size_t j = 0; j < stride.size(); ++j) zero_rows[2 * (stride.size() - j) - 1] = more[j] / stride[j];
   // The convolution whose input's gradient this is.
   ConvolutionShape s{.batch = call.x.size(0), .in_channels = out, .out_channels = in, .groups = groups};
   for (int i = 0; i < dims; ++i) {
     const auto d = static_cast<size_t>(3 - dims + i), j = static_cast<size_t>(i);
     TERN_CHECK(more[j] < std::max(stride[j], dilation[j]), op, ": output_padding (", more[j],
                ") must be smaller than stride (", stride[j], ") or dilation (", dilation[j], ")");
-    s.out[d] = call.x.size(i + 2);
+    const int64_t size = call.x.size(i + 2);
+    s.out[d] = size + more[j] / stride[j];
     s.kernel[d] = weights[i + 2];
     s.stride[d] = stride[j];
     s.padding[d] = padding[j];
     s.dilation[d] = dilation[j];
-    s.in[d] = (s.out[d] - 1) * stride[j] - 2 * padding[j] + dilation[j] * (s.kernel[d] - 1) + more[j] + 1;
+    s.in[d] = (size - 1) * stride[j] - 2 * padding[j] + dilation[j] * (s.kernel[d] - 1) + more[j] + 1;
     TERN_CHECK(s.in[d] >= 1, op, ": dimension ", i + 2, " of the result would have ", s.in[d], " elements: padding (",
                padding[j], ") cuts off more than x ", call.x.shape(), " and weight ", weights, " give");
   }
-  Tensor y = ConvolutionInput::apply(call.x, call.weight, s);
+  const bool padded = std::any_of(zero_rows.begin(), zero_rows.end(), [](int64_t rows) { return rows > 0; });
+  Tensor y = ConvolutionInput::apply(padded ? pad(call.x, zero_rows) : call.x, call.weight, s);
   if (call.bias.defined()) {
     std::vector<int64_t> channel(static_cast<size_t>(dims + 1), 1);
     channel[0] = out;

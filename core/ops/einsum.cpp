@@ -154,7 +154,12 @@ Term product(const Term& first, const Term& second, const Labels& kept) {
     if (!contains(a.labels, label)) cols.push_back(label);
 
   const Tensor left = as_matrices(a, batch, rows, summed), right = as_matrices(b, batch, summed, cols);
-  Term result{summed.empty() ? mul(left, right) : matmul(left, right), batch};
+  const DType dtype = promote(left.dtype(), right.dtype());  // a sum over integers is int64
+  const bool integers = !is_floating(dtype) && left.dtype() != right.dtype();
+  Term result{summed.empty() ? mul(left, right)
+              : integers     ? matmul(left.to(dtype), right.to(dtype))
+                             : matmul(left, right),
+              batch};
   result.labels.insert(result.labels.end(), rows.begin(), rows.end());
   result.labels.insert(result.labels.end(), cols.begin(), cols.end());
   std::vector<int64_t> sizes;

@@ -16,22 +16,22 @@ struct Interval {
   double low = 0, high = 0;
 };
 
-/// The interval in which `op` counts: if it is empty that of x's elements, and one around a single value.
-Interval counted_interval(const char* op, const Tensor& x, int64_t bins, Interval range) {
+/// The interval in which `op` counts: if it is empty that of x's elements, and one of this reach around a single value.
+Interval counted_interval(const char* op, const Tensor& x, int64_t bins, Interval range, double reach) {
   TERN_CHECK(is_floating(x.dtype()), op, ": expected a floating dtype, got ", x.dtype());
   TERN_CHECK(bins > 0 && range.low <= range.high, op, ": expected at least one bin and low <= high, got ", bins,
              " bins of [", range.low, ", ", range.high, "]");
   if (range.low == range.high && x.numel() > 0) range = {min(x).item<double>(), max(x).item<double>()};
   TERN_CHECK(std::isfinite(range.low) && std::isfinite(range.high), op, ": the range [", range.low, ", ", range.high,
              "] is not finite");
-  return range.low == range.high ? Interval{range.low - 1, range.high + 1} : range;
+  return range.low == range.high ? Interval{range.low - reach, range.high + reach} : range;
 }
 
 }  // namespace
 
 Tensor histc(const Tensor& x, int64_t bins, double low, double high) {
   const NoGrad off;
-  const Interval range = counted_interval("histc", x, bins, {low, high});
+  const Interval range = counted_interval("histc", x, bins, {low, high}, 1);
   const Tensor values = x.detach().to(DType::kFloat64).flatten();
   const Tensor inside = masked_select(values, logical_and(ge(values, range.low), le(values, range.high)));
   const Tensor place =
@@ -65,7 +65,8 @@ Histogram histogram(const Tensor& x, const Tensor& edges, const HistogramOptions
 
 Histogram histogram(const Tensor& x, int64_t bins, const HistogramOptions& options) {
   const NoGrad off;
-  const Interval range = counted_interval("histogram", x, bins, {options.low, options.high});
+  Interval range = counted_interval("histogram", x, bins, {options.low, options.high}, 0.5);
+  if (x.numel() == 0 && options.low == 0 && options.high == 0) range = {0, 1};
   return histogram(
       x, linspace(range.low, range.high, detail::checked_sum("histogram", bins, 1), {x.dtype(), x.device()}), options);
 }

@@ -1,5 +1,7 @@
 #include "tern/core/ops/norm.h"
 
+#include <cmath>
+
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/pointwise.h"
@@ -119,7 +121,7 @@ void check_rows(const char* op, const Tensor& x, double eps) {
   TERN_CHECK(is_floating(x.dtype()) && x.dim() >= 1, op, ": expected a floating tensor of at least one dimension, got ",
              x.describe());
   TERN_CHECK(x.size(-1) > 0, op, ": the normalised dimension of ", x.shape(), " is empty");
-  TERN_CHECK(eps >= 0, op, ": eps must be >= 0, got ", eps);
+  TERN_CHECK(eps >= 0 && std::isfinite(eps), op, ": eps must be a finite number >= 0, got ", eps);
 }
 
 Tensor contiguous_or_none(const Tensor& t) { return t.defined() ? t.contiguous() : t; }

@@ -157,9 +157,12 @@ Tensor scalar_beside(const Tensor& a, double value) {
   return full({}, value, {dtype, a.device()});
 }
 
-/// The result of an op of tensors that promote to `dtype` and of a scalar that is wider.
+/// The result of an op of tensors that promote to `dtype` and of a scalar that is wider: a scalar of the same kind of
+/// number leaves the dtype, also beside a tensor without dimensions.
 Tensor without_scalar_width(const Tensor& result, DType dtype) {
-  return is_low_precision(dtype) && result.dtype() == DType::kFloat32 ? result.to(dtype) : result;
+  const bool wider_float = is_low_precision(dtype) && result.dtype() == DType::kFloat32;
+  const bool wider_integer = !is_floating(dtype) && dtype != DType::kBool && !is_floating(result.dtype());
+  return wider_float || wider_integer ? result.to(dtype) : result;
 }
 }  // namespace
 
@@ -187,7 +190,7 @@ Tensor pow(const Tensor& x, double exponent) {
   const Tensor scalar = is_floating(x.dtype()) ? Tensor() : scalar_beside(x, exponent);
   if (!scalar.defined() || is_floating(scalar.dtype())) return pointwise(op::PowScalar{exponent}, x);
   TERN_CHECK(exponent >= 0, "pow: a power ", exponent, " of integers is a fraction; convert them with to(float32)");
-  return pow(x, scalar);
+  return without_scalar_width(pow(x, scalar), x.dtype());
 }
 Tensor remainder(const Tensor& a, double b) {
   return without_scalar_width(remainder(a, scalar_beside(a, b)), a.dtype());

@@ -124,15 +124,16 @@ Tensor cov(const Tensor& x, double correction, const Tensor& fweights, const Ten
              x.shape());
   if (fweights.defined() || aweights.defined()) {
     const Tensor y = weighted_cov(x.dim() == 1 ? x.unsqueeze(0) : x, correction, fweights, aweights);
-    return x.dim() == 1 ? y.reshape(Shape{}) : y;
+    return y.numel() == 1 ? y.reshape(Shape{}) : y;
   }
+  if (x.dim() == 2 && x.size(0) == 1) return cov(x[0], correction);
   if (x.dim() == 1) return var(x, {}, correction);
   const Tensor from_mean = x - mean(x, {1}, true);
   return matmul(from_mean, from_mean.t()) / std::max(0.0, static_cast<double>(x.size(1)) - correction);
 }
 Tensor corrcoef(const Tensor& x) {
   const Tensor covariances = cov(x);
-  if (x.dim() == 1) return covariances / covariances;
+  if (covariances.dim() == 0) return covariances / covariances;
   const Tensor deviations = sqrt(covariances.diagonal());
   return clamp(covariances / deviations.unsqueeze(1) / deviations, -1, 1);
 }

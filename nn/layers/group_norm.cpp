@@ -35,9 +35,10 @@ InstanceNormLayer::InstanceNormLayer(const Scope& s, int dims, int64_t channels,
     bias_.emplace(this, "bias", Shape{channels});
   }
   if (!options.track_running_stats) return;
-  mean_.emplace(this, "running_mean", zeros({channels}));
-  var_.emplace(this, "running_var", ones({channels}));
-  batches_.emplace(this, "num_batches_tracked", zeros({}, {.dtype = DType::kInt64}));
+  const TensorOptions numbers{dtype() == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32, device()};
+  mean_.emplace(this, "running_mean", zeros({channels}, numbers));
+  var_.emplace(this, "running_var", ones({channels}, numbers));
+  batches_.emplace(this, "num_batches_tracked", zeros({}, {DType::kInt64, device()}));
 }
 
 Tensor InstanceNormLayer::forward(const Tensor& input) const {

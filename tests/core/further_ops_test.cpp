@@ -322,5 +322,115 @@ TEST_F(FurtherOps, Errors) {
   fails("nanmean: expected", [] { nanmean(ones({3}, {.dtype = int64})); });
 }
 
+/// Numbers of PyTorch 2.15.
+TEST_F(FurtherOps, OneRowOrOneValue) {
+  const Tensor row = tensor({1, 2, 4}).reshape({1, 3});
+  EXPECT_EQ(cov(row).shape(), Shape({}));
+  EXPECT_NEAR(cov(row).item<double>(), 7.0 / 3, 1e-6);
+  EXPECT_EQ(corrcoef(row).shape(), Shape({}));
+  EXPECT_EQ(corrcoef(row).item<double>(), 1);
+  const Tensor weighted = cov(row, 1, from_vector<int64_t>({1, 2, 1}, {3}));
+  EXPECT_EQ(weighted.shape(), Shape({}));
+  EXPECT_NEAR(weighted.item<double>(), 19.0 / 12, 1e-6);
+  EXPECT_EQ(cov(ones({0, 3})).shape(), Shape({0, 0}));
+  const Histogram equal = histogram(full({4}, 2), 4);
+  EXPECT_EQ(equal.counts.to_vector<double>(), (std::vector<double>{0, 0, 4, 0}));
+  EXPECT_EQ(equal.edges.to_vector<double>(), (std::vector<double>{1.5, 1.75, 2, 2.25, 2.5}));
+  EXPECT_EQ(histogram(zeros({0}), 2).edges.to_vector<double>(), (std::vector<double>{0, 0.5, 1}));
+  EXPECT_EQ(histc(full({4}, 2), 4).to_vector<double>(), (std::vector<double>{0, 0, 4, 0}));
+}
+
+TEST_F(FurtherOps, NumbersLeaveTheDtypeOfIntegers) {
+  const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&, double)>>> ops = {
+      {"fmod", [](const Tensor& x, double b) { return fmod(x, b); }},
+      {"remainder", [](const Tensor& x, double b) { return remainder(x, b); }},
+      {"floor_divide", [](const Tensor& x, double b) { return floor_divide(x, b); }},
+      {"pow", [](const Tensor& x, double b) { return pow(x, b); }},
+      {"pow of a number", [](const Tensor& x, double b) { return pow(b, x); }},
+      {"add", [](const Tensor& x, double b) { return add(x, b); }},
+      {"mul", [](const Tensor& x, double b) { return mul(x, b); }},
+      {"where", [](const Tensor& x, double b) { return where(x > 2.0, x, b); }},
+      {"where number", [](const Tensor& x, double b) { return where(x > 2.0, b, x); }}};
+  for (const auto& [name, op] : ops)
+    for (const DType dtype : {int64, int32, uint8, float16, bfloat16, float64})
+      for (const Shape& shape : {Shape{}, Shape{1}, Shape{3}}) {
+        SCOPED_TRACE(testing::Message() << name << " of " << name_of(dtype) << " " << shape);
+        const Tensor y = op(full(shape, 5, {.dtype = dtype}), 3);
+        EXPECT_EQ(y.dtype(), dtype);
+        const double want = op(tensor({5}, {.dtype = float64}), 3).item<double>();
+        for (const double value : y.to_vector<double>()) EXPECT_EQ(value, want);
+        const bool has_fraction = is_floating(dtype);
+        EXPECT_EQ(op(full(shape, 5, {.dtype = dtype}), 2.5).dtype(), has_fraction ? dtype : float32);
+      }
+  EXPECT_EQ(pow(full({}, 1, {.dtype = boolean}), 2.0).dtype(), int64);
+}
+
+/// Sums over an index of one operand are int64 there.
+TEST_F(FurtherOps, EinsumOfIntegers) {
+  const Tensor a = arange(0, 6, 1, {.dtype = int32}).reshape({2, 3}), b = arange(1, 4, 1, {.dtype = int32});
+  const auto check = [&](const char* equation, const Tensors& in, const std::vector<int64_t>& want) {
+    SCOPED_TRACE(equation);
+    EXPECT_EQ(einsum(equation, in).to_vector<int64_t>(), want);
+    Tensors wide;
+    for (const Tensor& x : in) wide.push_back(x.to(float64));
+    const auto exact = einsum(equation, wide).to_vector<double>();
+    EXPECT_EQ(std::vector<double>(want.begin(), want.end()), exact);
+  };
+  check("ij->i", {a}, {3, 12});
+  check("ij,k->ik", {a, b}, {3, 6, 9, 12, 24, 36});
+  check("ij,j->i", {a, b}, {8, 26});
+  check("ij,jk->k", {a, a.t()}, {19, 64});
+  check("ijk,kl->il", {a.reshape({1, 2, 3}), b.reshape({3, 1})}, {34});
+  check("ij,jk,k->i", {a, a.t(), arange(0, 2, 1, {.dtype = int64})}, {14, 50});
+}
+
+TEST_F(FurtherOps, EpsAndMomentumAreChecked) {
+  const Tensor x = normal({4, 3}), one = ones({3}), zero = zeros({3});
+  for (const double eps : {-1e-5, static_cast<double>(NAN), static_cast<double>(INFINITY)}) {
+    expect_error([&] { batch_norm(x, zero, one, one, zero, {.training = true, .eps = eps}); }, {"batch_norm: eps"});
+    expect_error([&] { batch_norm(x, zero, one, one, zero, {.eps = eps}); }, {"batch_norm: eps"});
+    expect_error([&] { layer_norm(x, one, zero, eps); }, {"layer_norm: eps"});
+    expect_error([&] { rms_norm(x, one, eps); }, {"rms_norm: eps"});
+    expect_error([&] { group_norm(x, 1, one, zero, eps); }, {"group_norm: eps"});
+  }
+  for (const double momentum : {-0.1, 1.5, static_cast<double>(NAN)})
+    expect_error([&] { batch_norm(x, zero, one, one, zero, {.training = true, .momentum = momentum}); },
+                 {"batch_norm: momentum"});
+}
+
+/// output_padding below the dilation but not the stride, against sums over all elements.
+TEST_F(FurtherOps, TransposedConvolutionWithMuchOutputPadding) {
+  for (const DType dtype : {float32, float64})
+    for (const int64_t stride : {1, 2, 3})
+      for (const int64_t padding : {0, 2, 4})
+        for (int64_t more = 0; more < 5; ++more) {
+          constexpr int64_t kDilation = 5, kKernel = 3, kSize = 4, kIn = 2, kOut = 3;
+          SCOPED_TRACE(testing::Message()
+                       << dtype << " stride " << stride << " padding " << padding << " more " << more);
+          const Tensor x = fresh_normal({1, kIn, kSize}, 1).to(dtype).set_requires_grad(true);
+          const Tensor w = fresh_normal({kIn, kOut, kKernel}, 2).to(dtype), b = fresh_normal({kOut}, 3).to(dtype);
+          const Tensor y = conv_transpose1d(
+              x, w, b, {.stride = stride, .padding = padding, .output_padding = more, .dilation = kDilation});
+          const int64_t size = (kSize - 1) * stride - 2 * padding + kDilation * (kKernel - 1) + more + 1;
+          ASSERT_EQ(y.shape(), Shape({1, kOut, size}));
+          const auto xs = x.to_vector<double>(), ws = w.to_vector<double>(), bs = b.to_vector<double>();
+          std::vector<double> want(static_cast<size_t>(kOut * size)), slope(static_cast<size_t>(kIn * kSize), 0);
+          for (int64_t o = 0; o < kOut; ++o) {
+            for (int64_t i = 0; i < size; ++i) want[o * size + i] = bs[o];
+            for (int64_t c = 0; c < kIn; ++c)
+              for (int64_t i = 0; i < kSize; ++i)
+                for (int64_t k = 0; k < kKernel; ++k) {
+                  const int64_t at = i * stride - padding + k * kDilation;
+                  if (at < 0 || at >= size) continue;
+                  want[o * size + at] += xs[c * kSize + i] * ws[(c * kOut + o) * kKernel + k];
+                  slope[c * kSize + i] += ws[(c * kOut + o) * kKernel + k];
+                }
+          }
+          EXPECT_LE(relative_error(y.to_vector<double>(), want), dtype == float64 ? 1e-12 : 1e-5);
+          sum(y).backward();
+          EXPECT_LE(relative_error(x.grad().to_vector<double>(), slope), dtype == float64 ? 1e-12 : 1e-5);
+        }
+}
+
 }  // namespace
 }  // namespace tern::test

@@ -22,6 +22,17 @@ TEST(ImageNorms, GroupNorm) {
   expect_error([&] { norm.forward(ones({2, 3, 4})); }, {"nn::GroupNorm: x must be [batch, 6, ...]"});
 }
 
+/// Its statistics have the module's device and, of fp64 modules, its dtype.
+TEST(ImageNorms, InstanceNormKeepsStatisticsInFp64) {
+  nn::InstanceNorm1d norm(nn::Scope({.dtype = float64}), 2, {.momentum = 1.0, .track_running_stats = true});
+  const StateView buffers = norm.buffers();
+  EXPECT_EQ(find(buffers, "running_mean").dtype(), float64);
+  EXPECT_EQ(find(buffers, "running_var").dtype(), float64);
+  norm.forward(tensor({1, 1 + 1e-12, 1 + 2e-12, 3, 3, 3}, {.dtype = float64}).reshape({1, 2, 3}));
+  EXPECT_NEAR(find(buffers, "running_mean")[0].item<double>() - 1, 1e-12, 1e-15);  // beyond fp32
+  EXPECT_EQ(norm.forward(zeros({1, 2, 3}, {.dtype = float64})).dtype(), float64);
+}
+
 TEST(ImageNorms, InstanceNormUsesRunningStatisticsInEvaluation) {
   Generator generator = fresh_generator();
   const Tensor x = randn({2, 3, 4, 5}, generator) * 2 + 1;
