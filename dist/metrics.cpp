@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "tern/core/autograd/parameter.h"
+#include "tern/core/tensor/size_checks.h"
 #include "tern/dist/exact_sum.h"
 #include "tern/dist/gather_tensors.h"
 
@@ -14,6 +15,7 @@ namespace {
 
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kSumSize = detail::kExactSize;
+constexpr int64_t kMostExamples = int64_t{1} << 53;  // more are not counted in a lifetime, and ratios would be rounded
 
 double ratio(int64_t part, int64_t whole) { return static_cast<double>(part) / static_cast<double>(whole); }
 
@@ -95,6 +97,33 @@ double sum_in(const std::vector<int64_t>& counts, int64_t first) {
   return detail::value_of_exact(std::span(counts).subspan(static_cast<size_t>(first), kSumSize));
 }
 
+/// The elements of a confusion matrix, checked before there are any.
+size_t matrix_size(const char* name, int64_t classes) {
+  TERN_CHECK(classes >= 2 && classes <= 1 << 15, name, ": classes must be in [2, ", 1 << 15, "], got ", classes);
+  detail::check_host_list(name, classes * classes);
+  return static_cast<size_t>(classes * classes);
+}
+
+/// Whether the first is a part of the second, a number of examples.
+bool is_share(int64_t part, int64_t examples) { return part >= 0 && part <= examples && examples <= kMostExamples; }
+
+/// Whether terms can give the sum that begins there: words after carry_exact(), the last of them and the numbers of
+/// NaN and infinities small, and nothing without terms. sign > 0: none of the terms is negative.
+bool is_sum_of(int64_t terms, const std::vector<int64_t>& counts, int64_t first, int sign) {
+  const std::span<const int64_t> words = std::span(counts).subspan(static_cast<size_t>(first), kSumSize);
+  int64_t beyond = 0;
+  bool zero = true;
+  for (size_t i = 0; i < words.size(); ++i) {
+    zero = zero && words[i] == 0;
+    if (i + 1 < detail::kExactWords && (words[i] < 0 || words[i] >> 32 != 0)) return false;
+    if (i + 1 == detail::kExactWords && (words[i] >> 32 != 0) && (sign > 0 || words[i] >> 32 != -1)) return false;
+    if (i < detail::kExactWords) continue;
+    if (words[i] < 0 || words[i] > terms - beyond) return false;
+    beyond += words[i];
+  }
+  return terms > 0 || zero;
+}
+
 /// Area under the ROC curve by ranks (Mann and Whitney): NaN without positive or negative examples.
 double area(std::vector<std::pair<double, bool>> examples) {
   std::sort(examples.begin(), examples.end());
@@ -119,8 +148,13 @@ StateView Metric::state_dict() const {
 
 void Metric::load_state_dict(const StateView& state) {
   const StateView loaded = state_dict();
+  const Tensor given = find(state, "counts");
+  TERN_CHECK(!given.defined() || !is_floating(given.dtype()), name_, ": the state's counts must be integers, got ",
+             given.describe());
   load_state(loaded, state);
-  counts_ = loaded[0].tensor.to_vector<int64_t>();
+  const std::vector<int64_t> counts = loaded[0].tensor.to_vector<int64_t>();
+  TERN_CHECK(is_possible(counts), name_, ": no examples give the state's counts; it is damaged, or of another metric");
+  counts_ = counts;
 }
 
 std::vector<int64_t> Metric::total(const Group& group) const {
@@ -129,6 +163,9 @@ std::vector<int64_t> Metric::total(const Group& group) const {
   group->all_reduce(sum);
   return sum.to(cpu).to_vector<int64_t>();
 }
+
+bool Accuracy::is_possible(const std::vector<int64_t>& counts) const { return is_share(counts[0], counts[1]); }
+bool TopKAccuracy::is_possible(const std::vector<int64_t>& counts) const { return is_share(counts[0], counts[1]); }
 
 void Accuracy::update(const Tensor& predictions, const Tensor& targets) {
   const bool scored = predictions.defined() && is_floating(predictions.dtype());
@@ -171,13 +208,18 @@ double TopKAccuracy::compute(const Group& group) const {
 }
 
 ConfusionMatrix::ConfusionMatrix(const char* name, const ClassificationOptions& options)
-    : Metric(name, static_cast<size_t>(std::clamp<int64_t>(options.classes, 0, 1 << 15)) *
-                       static_cast<size_t>(std::clamp<int64_t>(options.classes, 0, 1 << 15))),
-      options_(options) {
-  TERN_CHECK(options.classes >= 2 && options.classes <= 1 << 15, name, ": classes must be in [2, ", 1 << 15, "], got ",
-             options.classes);
+    : Metric(name, matrix_size(name, options.classes)), options_(options) {
   TERN_CHECK(options.average != Average::kBinary || options.classes == 2, name,
              ": Average::kBinary is for two classes, got ", options.classes);
+}
+
+bool ConfusionMatrix::is_possible(const std::vector<int64_t>& counts) const {
+  int64_t examples = 0;
+  for (const int64_t count : counts) {
+    if (count < 0 || count > kMostExamples - examples) return false;
+    examples += count;
+  }
+  return true;
 }
 
 void ConfusionMatrix::update(const Tensor& predictions, const Tensor& targets) {
@@ -286,6 +328,7 @@ double AUROC::compute(const Group& group) const {
     for (const Tensor& part : detail::gather_tensors(*group, own[1].tensor))
       for (const int64_t target : part.to_vector<int64_t>()) targets.push_back(target);
   }
+  if (targets.empty()) return kNaN;  // without a look at each of the classes
   double sum = 0;
   int64_t defined = 0;
   const auto width = static_cast<size_t>(columns());
@@ -302,6 +345,10 @@ double AUROC::compute(const Group& group) const {
 }
 
 Perplexity::Perplexity(int64_t ignore_index) : Metric("perplexity", 1 + kSumSize), ignore_index_(ignore_index) {}
+
+bool Perplexity::is_possible(const std::vector<int64_t>& counts) const {
+  return is_share(0, counts[0]) && is_sum_of(counts[0], counts, 1, 1);
+}
 
 void Perplexity::update(const Tensor& logits, const Tensor& targets) {
   const std::vector<double> values = numbers_of(name_, "logits", logits);
@@ -333,6 +380,10 @@ double Perplexity::compute(const Group& group) const {
 
 MeanSquaredError::MeanSquaredError() : Metric("mean squared error", 1 + kSumSize) {}
 
+bool MeanSquaredError::is_possible(const std::vector<int64_t>& counts) const {
+  return is_share(0, counts[0]) && is_sum_of(counts[0], counts, 1, 1);
+}
+
 void MeanSquaredError::update(const Tensor& predictions, const Tensor& targets) {
   for (const auto& [p, t] : pairs_of(name_, predictions, targets)) {
     detail::add_exact(part_of(counts_, 1), (p - t) * (p - t));
@@ -348,6 +399,11 @@ double MeanSquaredError::compute(const Group& group) const {
 
 // Counts: elements; then the sums of targets, of their squares and of squared errors.
 R2::R2() : Metric("r2", 1 + 3 * kSumSize) {}
+
+bool R2::is_possible(const std::vector<int64_t>& counts) const {
+  return is_share(0, counts[0]) && is_sum_of(counts[0], counts, 1, 0) &&
+         is_sum_of(counts[0], counts, 1 + kSumSize, 1) && is_sum_of(counts[0], counts, 1 + 2 * kSumSize, 1);
+}
 
 void R2::update(const Tensor& predictions, const Tensor& targets) {
   for (const auto& [p, t] : pairs_of(name_, predictions, targets)) {
@@ -375,6 +431,17 @@ CalibrationError::CalibrationError(int64_t bins)
     : Metric("calibration error", static_cast<size_t>(std::clamp<int64_t>(bins, 0, 10'000) + 1) * (2 + kSumSize)),
       bins_(bins) {
   TERN_CHECK(bins >= 1 && bins <= 10'000, name_, ": bins must be in [1, 10000], got ", bins);
+}
+
+bool CalibrationError::is_possible(const std::vector<int64_t>& counts) const {
+  for (int64_t i = 0; i <= bins_; ++i) {
+    const int64_t first = i * (2 + kSumSize), examples = counts[static_cast<size_t>(first)];
+    const int64_t right = counts[static_cast<size_t>(first) + 1];
+    if (!is_share(right, examples) || !is_sum_of(examples, counts, first + 2, 1) ||
+        !(sum_in(counts, first + 2) <= static_cast<double>(examples)))
+      return false;
+  }
+  return true;
 }
 
 std::span<int64_t> CalibrationError::bin(int64_t i) {

@@ -31,7 +31,7 @@ class Metric {
   virtual void reset();
   /// "counts" (int64). Copies.
   virtual StateView state_dict() const;
-  /// Throws Error, and changes nothing, for the state of another metric.
+  /// Throws Error, and changes nothing, for the state of another metric, and for counts that no examples give.
   virtual void load_state_dict(const StateView& state);
 
  protected:
@@ -39,6 +39,8 @@ class Metric {
   Metric(const char* name, size_t counts) : name_(name), counts_(counts) {}
   /// The counts of all ranks; of this one for null.
   std::vector<int64_t> total(const Group& group) const;
+  /// Whether examples can give these counts, as many as this metric has.
+  virtual bool is_possible(const std::vector<int64_t>& /*counts*/) const { return true; }
 
   const char* name_;  // begins the messages
   std::vector<int64_t> counts_;
@@ -51,6 +53,9 @@ class Accuracy final : public Metric {
   Accuracy() : Metric("accuracy", 2) {}
   void update(const Tensor& predictions, const Tensor& targets);
   double compute(const Group& group = nullptr) const;
+
+ private:
+  bool is_possible(const std::vector<int64_t>& counts) const override;
 };
 
 /// The share of examples whose target is among the k greatest of the scores [n, classes]. Of equal scores those of
@@ -63,6 +68,7 @@ class TopKAccuracy final : public Metric {
   double compute(const Group& group = nullptr) const;
 
  private:
+  bool is_possible(const std::vector<int64_t>& counts) const override;
   int64_t k_;
 };
 
@@ -91,6 +97,7 @@ class ConfusionMatrix : public Metric {
 
  protected:
   ConfusionMatrix(const char* name, const ClassificationOptions& options);
+  bool is_possible(const std::vector<int64_t>& counts) const override;
   struct ClassCounts {
     int64_t right = 0, predicted = 0, targets = 0;
   };
@@ -167,6 +174,7 @@ class Perplexity final : public Metric {
   double compute(const Group& group = nullptr) const;
 
  private:
+  bool is_possible(const std::vector<int64_t>& counts) const override;
   int64_t ignore_index_;
 };
 
@@ -176,6 +184,9 @@ class MeanSquaredError final : public Metric {
   MeanSquaredError();
   void update(const Tensor& predictions, const Tensor& targets);
   double compute(const Group& group = nullptr) const;
+
+ private:
+  bool is_possible(const std::vector<int64_t>& counts) const override;
 };
 
 /// 1 - sum (target - prediction)^2 / sum (target - mean)^2 over all elements, which are one output. NaN with fewer than
@@ -185,6 +196,9 @@ class R2 final : public Metric {
   R2();
   void update(const Tensor& predictions, const Tensor& targets);
   double compute(const Group& group = nullptr) const;
+
+ private:
+  bool is_possible(const std::vector<int64_t>& counts) const override;
 };
 
 /// Expected calibration error (Guo et al., arXiv:1706.04599): the mean over bins of confidence, weighted by their
@@ -200,6 +214,7 @@ class CalibrationError final : public Metric {
   double compute(const Group& group = nullptr) const;
 
  private:
+  bool is_possible(const std::vector<int64_t>& counts) const override;
   std::span<int64_t> bin(int64_t i);
   int64_t bins_;
 };
