@@ -43,8 +43,7 @@ class BatchLoader {
   /// `name` begins the messages of errors.
   BatchLoader(const char* name, Plans plans, Make make, const StreamOptions& stream)
       : name_(name), plans_(std::move(plans)), make_(std::move(make)), stream_(stream) {
-    TERN_CHECK(stream.workers >= 0 && stream.prefetch >= 0, name, ": workers and prefetch must be >= 0, got ",
-               stream.workers, " and ", stream.prefetch);
+    tern::detail::check_stream_sizes(name, stream);
   }
 
  private:

@@ -10,6 +10,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <system_error>
 #include <thread>
 #include <utility>
 #include <vector>
@@ -39,6 +40,14 @@ struct StreamOptions {
   int64_t prefetch = 0;  // batches finished or being made ahead of the consumer; 0: two per worker
 };
 
+}  // namespace tern::data
+namespace tern::detail {
+/// Throws Error, which begins with `name`, unless workers and prefetch are >= 0 and such numbers of threads and places
+/// are possible.
+void check_stream_sizes(const char* name, const data::StreamOptions& options);
+}  // namespace tern::detail
+namespace tern::data {
+
 /// Batches in order, the same for any number of workers. At most `prefetch` of them are held in addition to the current
 /// one. What fails a batch is rethrown by the next() that returns it. A stream may be destroyed at any time: its
 /// destructor waits for the batches being made.
@@ -53,15 +62,19 @@ class BatchStream {
 
   explicit BatchStream(Jobs jobs, const StreamOptions& options, int64_t size = kUnknownSize)
       : shared_(std::make_unique<Shared>()), size_(size) {
-    TERN_CHECK(options.workers >= 0 && options.prefetch >= 0, "loader: workers and prefetch must be >= 0, got ",
-               options.workers, " and ", options.prefetch);
+    tern::detail::check_stream_sizes("loader", options);
     shared_->jobs = std::move(jobs);
     const int64_t workers = size < 0 ? options.workers : std::min<int64_t>(options.workers, size);
     const int64_t prefetch = options.prefetch > 0 ? options.prefetch : 2 * std::max<int64_t>(workers, 1);
     shared_->allowed = prefetch;
     shared_->slots.resize(static_cast<size_t>(prefetch));
     Shared* shared = shared_.get();
-    for (int64_t i = 0; i < workers; ++i) shared_->workers.emplace_back([shared] { shared->work(); });
+    try {
+      for (int64_t i = 0; i < workers; ++i) shared_->workers.emplace_back([shared] { shared->work(); });
+    } catch (const std::system_error& error) {
+      fail("loader: the system gave ", shared_->workers.size(), " of ", workers, " threads (", error.what(),
+           "); ask for fewer workers");
+    }
   }
 
   /// The batches make(begin) .. make(end - 1). `make` must depend on its argument alone.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "tern/core/tensor/size_checks.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {
@@ -135,7 +136,9 @@ std::shared_ptr<const TokenLoader::State> TokenLoader::State::checked(std::share
   TERN_CHECK(labels.empty() || static_cast<int64_t>(labels.size()) == tokens->size(), "token loader: ", tokens->size(),
              " token rows, but ", labels.size(), " labels");
   const BatchPlanOptions& planned = plan.options();
-  const int64_t max_rows = planned.batch_tokens > 0 ? planned.batch_tokens : planned.batch_size * plan.longest();
+  const int64_t max_rows = planned.batch_tokens > 0
+                               ? planned.batch_tokens
+                               : tern::detail::checked_product("token loader", planned.batch_size, plan.longest());
   TERN_CHECK(max_rows <= INT32_MAX, "token loader: a batch of ", max_rows, " token rows is beyond 2^31 - 1");
   auto rows = PlannedLoader::checked("token loader", std::move(plan), tokens->size());
   for (int64_t epoch = 0; epoch < rows->epochs(); ++epoch)

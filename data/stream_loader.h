@@ -89,7 +89,11 @@ class SampleStream {
     for (int64_t rank = 0; rank < options_.ranks; ++rank) {
       std::optional<Item> item = read();
       if (!item && (rank == 0 || options_.drop_last)) return std::nullopt;
-      if (!item) item = first_[static_cast<size_t>(missing_++) % first_.size()];
+      if (!item) {  // the other ranks' samples are not looked up: there may be any number of ranks
+        if (rank <= options_.rank) mine = first_[static_cast<size_t>(missing_ + options_.rank - rank) % first_.size()];
+        missing_ += options_.ranks - rank;
+        return mine;
+      }
       if (options_.ranks > 1 && !options_.drop_last && item->key.row < options_.ranks && !ended_)
         first_.push_back(*item);
       if (rank == options_.rank) mine = std::move(item);

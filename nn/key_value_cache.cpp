@@ -7,6 +7,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/rearrange.h"
+#include "tern/core/tensor/size_checks.h"
 
 namespace tern::nn {
 namespace {
@@ -27,6 +28,8 @@ KeyValueCache::KeyValueCache(int64_t layers, int64_t sequences, const KeyValueCa
   TERN_CHECK(layers >= 1 && sequences >= 0 && capacity_ >= 0,
              "nn::KeyValueCache: expected at least 1 layer, 0 sequences and capacity 0 (none), got ", layers,
              " layers, ", sequences, " sequences and capacity ", capacity_);
+  tern::detail::check_host_list("nn::KeyValueCache", layers, sizeof(Layer));
+  tern::detail::check_host_list("nn::KeyValueCache", sequences, 16 * sizeof(int64_t));
   layers_.resize(static_cast<size_t>(layers));
   const std::vector<int64_t> none(static_cast<size_t>(sequences), 0);
   begin(none, none, true);
@@ -85,8 +88,12 @@ KeyValueCache::Step KeyValueCache::step_from(const std::vector<int64_t>& lengths
 /// Changes nothing if it throws.
 void KeyValueCache::begin(const std::vector<int64_t>& lengths, const std::vector<int64_t>& counts, bool written) {
   std::vector<int64_t> before = lengths, with = lengths;
-  int64_t longest = 0;
-  for (size_t s = 0; s < counts.size(); ++s) longest = std::max(longest, with[s] += counts[s]);
+  int64_t longest = 0, tokens = 0;
+  for (size_t s = 0; s < counts.size(); ++s) {
+    longest = std::max(longest, with[s] += counts[s]);
+    tokens += counts[s];
+  }
+  tern::detail::check_host_list("nn::KeyValueCache", tokens, 4 * sizeof(int64_t));
   const int64_t room = room_for(longest, static_cast<int64_t>(counts.size()));
   step_ = step_from(lengths, counts, room);
   lengths_ = std::move(with);

@@ -61,8 +61,8 @@ SpectralNorm::SpectralNorm(const Scope& s, const Tensor& own, int output, const 
       options_(options),
       u_(this, "u", random_unit(*this, own.size(output), options.eps)),
       v_(this, "v", random_unit(*this, matrix_of(own).size(1), options.eps)) {
-  TERN_CHECK(options.power_iterations >= 1, "nn::spectral_norm: power_iterations must be >= 1, got ",
-             options.power_iterations);
+  TERN_CHECK(options.power_iterations >= 1 && options.power_iterations <= 10'000,
+             "nn::spectral_norm: power_iterations must be in [1, 10000], got ", options.power_iterations);
   TERN_CHECK(options.eps > 0, "nn::spectral_norm: eps must be > 0, got ", options.eps);
   iterate(matrix_of(own), 15);
 }

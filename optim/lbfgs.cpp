@@ -157,7 +157,7 @@ void LBFGS::update_direction(const Tensor& gradient) {
 Tensor LBFGS::step(const std::function<Tensor()>& closure) {
   const NoGrad off;
   follow_weights();
-  const int64_t most = options_.max_eval.value_or(options_.max_iter * 5 / 4), before = evaluations_;
+  const int64_t most = options_.max_eval.value_or(options_.max_iter + options_.max_iter / 4), before = evaluations_;
   Tensor first_loss;
   double loss = evaluate(closure, &first_loss);
   Tensor gradient = flat_gradient();

@@ -5,12 +5,20 @@
 #include <filesystem>
 #include <initializer_list>
 
+#include "tern/core/tensor/size_checks.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/images/codec.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {
+
+Image::Image(int64_t h, int64_t w, int64_t c) : height(h), width(w), channels(c) {
+  TERN_CHECK(h >= 0 && w >= 0 && c >= 0, "image: sizes must be >= 0, got ", w, " x ", h, " pixels of ", c, " channels");
+  const int64_t bytes = tern::detail::checked_product("image", tern::detail::checked_product("image", w, c), h);
+  tern::detail::check_host_list("image", bytes, 1);
+  pixels.resize(static_cast<size_t>(bytes));
+}
 namespace {
 
 using namespace std::string_view_literals;

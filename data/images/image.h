@@ -15,9 +15,8 @@ struct Image {
   std::vector<uint8_t> pixels;
 
   Image() = default;
-  /// Zeros. No size may be negative.
-  Image(int64_t h, int64_t w, int64_t c)
-      : height(h), width(w), channels(c), pixels(static_cast<size_t>(h) * static_cast<size_t>(w * c)) {}
+  /// Zeros. Throws Error when a size is negative, and when the pixels do not fit into memory.
+  Image(int64_t h, int64_t w, int64_t c);
 
   int64_t row_bytes() const { return width * channels; }
   uint8_t* row(int64_t y) { return pixels.data() + y * row_bytes(); }

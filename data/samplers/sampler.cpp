@@ -98,7 +98,7 @@ Sampler distributed_sampler(const Sampler& all, const DistributedOptions& option
   const auto [rank, ranks, drop_last] = options;
   TERN_CHECK(ranks >= 1 && rank >= 0 && rank < ranks, "distributed_sampler: rank ", rank, " of ", ranks);
   TERN_CHECK(all, "distributed_sampler: no sampler to divide");
-  const int64_t share = drop_last ? all.size / ranks : (all.size + ranks - 1) / ranks;
+  const int64_t share = drop_last ? all.size / ranks : all.size / ranks + (all.size % ranks != 0 ? 1 : 0);
   return {share, [all, share, rank = rank, ranks = ranks](int64_t epoch) {
             const std::vector<int32_t> rows = all.order(epoch);
             TERN_CHECK(static_cast<int64_t>(rows.size()) == all.size, "distributed_sampler: a sampler of ", all.size,

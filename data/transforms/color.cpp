@@ -157,6 +157,7 @@ Image gaussian_blur(const Image& image, int64_t size, double sigma) {
   TERN_CHECK(image.pixels.empty() || (size / 2 < image.height && size / 2 < image.width), "gaussian_blur: a kernel of ",
              size, " pixels needs sides of more than ", size / 2, " pixels, the image is ", image.width, " x ",
              image.height);
+  if (image.pixels.empty()) return image;
   const std::vector<double> weights =
       gaussian_weights(size, sigma > 0 ? sigma : 0.15 * static_cast<double>(size) + 0.35);
   const int64_t half = size / 2, channels = image.channels;

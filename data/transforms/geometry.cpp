@@ -103,6 +103,9 @@ std::pair<int64_t, int64_t> rotated_size(const AffineMatrix& matrix, int64_t hei
 Image crop(const Image& image, int64_t top, int64_t left, int64_t height, int64_t width, uint8_t fill) {
   TERN_CHECK(height > 0 && width > 0, "crop: ", width, " x ", height, " pixels; sizes must be positive");
   Image result(height, width, image.channels);
+  constexpr int64_t kFar = int64_t{1} << 60;  // outside of every image
+  top = std::clamp(top, -kFar, kFar);
+  left = std::clamp(left, -kFar, kFar);
   const int64_t begin = std::clamp<int64_t>(-left, 0, width), end = std::clamp(image.width - left, begin, width);
   for (int64_t y = 0; y < height; ++y) {
     uint8_t* out = result.row(y);
@@ -120,6 +123,7 @@ Image crop(const Image& image, int64_t top, int64_t left, int64_t height, int64_
 }
 
 Image center_crop(const Image& image, int64_t height, int64_t width) {
+  TERN_CHECK(height > 0 && width > 0, "crop: ", width, " x ", height, " pixels; sizes must be positive");
   return crop(image, center_start(image.height, height), center_start(image.width, width), height, width);
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tern/core/tensor/size_checks.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {
@@ -66,6 +67,7 @@ std::vector<Taps<F>> all_taps(int64_t from, int64_t to, const ResizeOptions& opt
 template <class F>
 ResizeTable<F> resize_table(int64_t from, int64_t to, const ResizeOptions& options) {
   TERN_CHECK(from > 0 && to > 0, "resize: from ", from, " to ", to, " pixels; sizes must be positive");
+  tern::detail::check_host_list("resize", to, sizeof(Taps<double>) + 8 * sizeof(double));
   using Exact = std::conditional_t<std::is_same_v<F, int32_t>, double, F>;
   const std::vector<Taps<Exact>> all = all_taps<Exact>(from, to, options);
   ResizeTable<F> table;
@@ -90,10 +92,11 @@ template ResizeTable<int32_t> resize_table(int64_t from, int64_t to, const Resiz
 template ResizeTable<float> resize_table(int64_t from, int64_t to, const ResizeOptions& options);
 
 std::pair<int64_t, int64_t> shorter_size(int64_t height, int64_t width, int64_t size) {
-  TERN_CHECK(height > 0 && width > 0 && size > 0, "resize: the shorter side of ", width, " x ", height, " pixels to ",
-             size, "; sizes must be positive");
-  const int64_t longer = static_cast<int64_t>(static_cast<double>(size * std::max(height, width)) /
-                                              static_cast<double>(std::min(height, width)));
+  TERN_CHECK(height > 0 && width > 0 && size > 0 && size <= INT32_MAX, "resize: the shorter side of ", width, " x ",
+             height, " pixels to ", size, "; sizes must be positive and below 2^31");
+  const int64_t longer =
+      static_cast<int64_t>(static_cast<double>(tern::detail::checked_product("resize", size, std::max(height, width))) /
+                           static_cast<double>(std::min(height, width)));
   return width <= height ? std::pair(longer, size) : std::pair(size, longer);
 }
 

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tern/core/tensor/size_checks.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {
@@ -26,6 +27,7 @@ class ModuleList final : public Module {
   template <class... Args>
   ModuleList(const Scope& s, int64_t count, const Args&... args) : Module(s) {
     TERN_CHECK(count >= 0, "nn::ModuleList: the number of modules must be >= 0, got ", count);
+    tern::detail::check_host_list("nn::ModuleList", count, sizeof(T));
     for (int64_t i = 0; i < count; ++i) emplace_back(args...);
   }
 

@@ -4,6 +4,7 @@
 
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler/profiler.h"
+#include "tern/core/tensor/size_checks.h"
 #include "tern/nn/init.h"
 
 namespace tern::nn {
@@ -44,6 +45,7 @@ PaddedBags padded_bags(const Tensor& ids, const Tensor& offsets, const Tensor& w
   const auto bags = static_cast<int64_t>(starts.size()) - 1;
   int64_t length = 1;
   for (size_t b = 0; b + 1 < starts.size(); ++b) length = std::max(length, starts[b + 1] - starts[b]);
+  tern::detail::check_host_list("nn::EmbeddingBag", tern::detail::checked_product("nn::EmbeddingBag", bags, length));
   std::vector<int64_t> places(static_cast<size_t>(bags * length), n);  // n: a place after the ids, which holds a 0
   for (size_t b = 0; b + 1 < starts.size(); ++b)
     for (int64_t i = starts[b]; i < starts[b + 1]; ++i)

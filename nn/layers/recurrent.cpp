@@ -6,6 +6,7 @@
 #include "tern/core/ops/ops.h"
 #include "tern/core/ops/recurrent_packed.h"
 #include "tern/core/profiler/profiler.h"
+#include "tern/core/tensor/size_checks.h"
 #include "tern/nn/init.h"
 
 namespace tern::nn {
@@ -64,7 +65,7 @@ Tensor padded_from(const Tensor& data, const std::vector<int64_t>& lengths, int6
                    double value) {
   const auto batch = static_cast<int64_t>(lengths.size());
   std::vector<int64_t> sizes = data.shape().vec();
-  sizes[0] = batch * steps;
+  sizes[0] = tern::detail::checked_product("nn::pad_packed_sequence", batch, steps);
   const Tensor filled = index_copy(full(Shape(sizes), value, data.options()), 0,
                                    padded_rows(lengths, steps, batch_first, data.device()), data);
   return filled.unflatten(0, batch_first ? std::vector{batch, steps} : std::vector{steps, batch});
@@ -108,6 +109,8 @@ RecurrentLayers::RecurrentLayers(const Scope& s, const char* type, RecurrentKind
   TERN_CHECK(dropout_ >= 0 && dropout_ <= 1, "nn::", type, ": dropout must be in [0, 1], got ", dropout_);
   TERN_CHECK(projected >= 0 && projected < hidden, "nn::", type, ": proj_size must be in [0, ", hidden,
              "), below hidden, got ", projected);
+  constexpr int64_t kBytes = 2048;  // of a layer's modules and names, without its weights
+  tern::detail::check_host_list((std::string("nn::") + type).c_str(), layers_, directions_ * kBytes);
   for (int64_t l = 0; l < layers_; ++l)
     for (int64_t d = 0; d < directions_; ++d)
       weights_.emplace_back(this, "_l" + std::to_string(l) + (d == 1 ? "_reverse" : ""),
