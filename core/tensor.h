@@ -45,6 +45,13 @@ class Tensor {
  public:
   Tensor() = default;
   explicit Tensor(std::shared_ptr<detail::TensorImpl> impl) : impl_(std::move(impl)) {}
+  Tensor(const Tensor&) = default;
+  Tensor(Tensor&&) noexcept = default;
+  ~Tensor() = default;
+  // An assignment gives a handle another tensor. x[0] = y would give one to a handle that is gone at once, and write
+  // nothing, so that it does not compile: x[0].copy_(y) and x.index_put_({0}, y) write.
+  Tensor& operator=(const Tensor&) & = default;
+  Tensor& operator=(Tensor&&) & noexcept = default;
 
   /// False for a default-constructed handle ("no tensor"): optional arguments and absent gradients.
   bool defined() const { return impl_ != nullptr; }

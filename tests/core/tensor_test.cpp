@@ -1,7 +1,9 @@
 // Shapes, broadcasting and type promotion; factories, conversions, in-place ops and printing.
 
 #include <array>
+#include <concepts>
 #include <sstream>
+#include <type_traits>
 
 #include "tern/core/autograd/node.h"
 #include "tern/core/memory/allocator.h"
@@ -9,6 +11,15 @@
 
 namespace tern::test {
 namespace {
+
+// x[0] = y, x.index({0}) = y, x.narrow(0, 0, 1) = y and find(state, "w") = y would write nothing.
+static_assert(!std::is_assignable_v<Tensor&&, Tensor> && !std::is_assignable_v<Tensor, const Tensor&>);
+static_assert(!std::is_assignable_v<decltype(std::declval<Tensor&>()[0]), Tensor>);
+static_assert(!std::is_assignable_v<decltype(std::declval<Tensor&>().index({0})), Tensor>);
+// Handles themselves are assigned, moved and exchanged.
+static_assert(std::is_assignable_v<Tensor&, Tensor> && std::is_assignable_v<Tensor&, const Tensor&>);
+static_assert(std::copyable<Tensor> && std::is_nothrow_move_assignable_v<Tensor> &&
+              std::is_nothrow_move_constructible_v<Tensor> && std::is_nothrow_swappable_v<Tensor>);
 
 TEST(Factories, Values) {
   EXPECT_EQ(arange(0, 1, 0.25, {.dtype = float64}).to_vector<double>(), (std::vector<double>{0, 0.25, 0.5, 0.75}));
