@@ -69,7 +69,7 @@ class WeightGradient {
   ColumnProducts products() const { return {s_.out_channels, depth_, pixels_}; }
 
   /// Whether the sums are the gradient itself.
-  bool in_place() const { return s_.kernel_size() == 1 && depth_ % kLanes == 0; }
+  bool in_place() const { return s_.kernel_size() == 1 && depth_ == row_; }
   int64_t sums_bytes() const { return in_place() ? 0 : align_up(s_.out_channels * row_ * 4); }
 
   Pixel pixel_at(int64_t p) const { return {p / s_.out_pixels(), p / s_.out[2] % s_.out[1], p % s_.out[2]}; }
