@@ -11,6 +11,7 @@
 #include "tern/kernels/cpu/convolution_direct.h"
 #include "tern/kernels/cpu/convolution_onednn.h"
 #include "tern/kernels/cpu/convolution_pointwise.h"
+#include "tern/kernels/cpu/convolution_strips.h"
 #include "tern/kernels/cpu/convolution_winograd.h"
 #include "tern/kernels/cpu/register_products.h"
 #include "tern/kernels/cpu/rows.h"
@@ -80,6 +81,7 @@ using Method = std::unique_ptr<const ConvolutionMethod>;
 
 // Each method takes what the ones before it cannot, or are slower at.
 Method any_method(Stream stream, const ConvolutionShape& shape, DType dtype, bool onednn) {
+  if (onednn && ConvolutionStrips::suits(shape)) return std::make_unique<ConvolutionStrips>(shape, dtype);
   if (onednn) return std::make_unique<ConvolutionOnednn>(shape, dtype);
   if (ConvolutionDepthwise::suits(shape, dtype)) return std::make_unique<ConvolutionDepthwise>(shape);
   return std::make_unique<Columns>(stream, shape, dtype);
@@ -92,7 +94,10 @@ Method forward_method(Stream stream, const ConvolutionShape& s, DType dtype, boo
     if (ConvolutionPointwise::suits_forward(s, dtype)) return std::make_unique<ConvolutionPointwise>(s);
     if (ConvolutionDirect::suits_forward(s, dtype)) return std::make_unique<ConvolutionDirect>(s);
   }
-  return any_method(stream, s, dtype, ConvolutionOnednn::suits(s, dtype));
+  const bool onednn = ConvolutionOnednn::suits(s, dtype);
+  if (onednn && ConvolutionStrips::suits_forward(s, dtype, fixed_weight))
+    return std::make_unique<ConvolutionStrips>(s, dtype);
+  return any_method(stream, s, dtype, onednn);
 }
 // oneDNN 2.6 takes ten times as long for the gradients of other depthwise convolutions.
 Method input_method(Stream stream, const ConvolutionShape& s, DType dtype) {

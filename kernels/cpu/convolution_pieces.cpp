@@ -1,7 +1,6 @@
 #include "tern/kernels/cpu/convolution_pieces.h"
 
 #include <array>
-#include <cmath>
 
 namespace tern::kernels::TERN_CPU {
 namespace {
@@ -61,25 +60,26 @@ int64_t winograd_images(const ConvolutionShape& s, bool fixed_weight) {
 
 }  // namespace
 
-ConvolutionPieces::ConvolutionPieces(const ConvolutionKey& key, int64_t units, int64_t rows) {
+ConvolutionPieces::ConvolutionPieces(const ConvolutionKey& key, int64_t units) {
   const ConvolutionShape& s = key.shape;
   const bool product = s.is_product();
   total_ = product ? s.batch * s.out_pixels() : s.batch;
   units_ = std::min(units, total_);
   x_unit_ = product ? s.in_channels : s.in_pixels() * s.in_channels;
   y_unit_ = product ? s.out_channels : s.out_pixels() * s.out_channels;
-  if (rows > 0)
-    add_rows(key, rows);
-  else
-    parts_.push_back(units_of(key, units_));
+  main_ = units_of(key, units_);
   if (const int64_t rest = total_ % units_; rest > 0) last_ = units_of(key, rest);
   slots_ = std::min<int64_t>(count(), num_threads());
 }
 
-ConvolutionPieces::Part ConvolutionPieces::part_of(const ConvolutionKey& key, int64_t x, int64_t y) {
-  const bool again = !parts_.empty() && parts_.back().primitive->key() == key;
-  Part part{again ? parts_.back().primitive : find_convolution(key), x, y,
-            key.shape.batch * key.shape.out_pixels() * key.shape.out_channels};
+ConvolutionPieces::Part ConvolutionPieces::units_of(const ConvolutionKey& key, int64_t units) {
+  ConvolutionKey found = key;
+  found.shape.batch = units;
+  if (key.shape.is_product()) {
+    found.shape.batch = 1;
+    found.shape.in = found.shape.out = {1, 1, units};
+  }
+  Part part{find_convolution(found), units * y_unit_};
   slot_bytes_ = std::max(slot_bytes_, part.primitive->scratch_bytes());
   for (const ConvolutionPrimitive* layout : layouts_) {
     if (layout->same_weight(*part.primitive)) return part;
@@ -90,37 +90,6 @@ ConvolutionPieces::Part ConvolutionPieces::part_of(const ConvolutionKey& key, in
   return part;
 }
 
-ConvolutionPieces::Part ConvolutionPieces::units_of(const ConvolutionKey& key, int64_t units) {
-  ConvolutionKey found = key;
-  found.shape.batch = units;
-  if (key.shape.is_product()) {
-    found.shape.batch = 1;
-    found.shape.in = found.shape.out = {1, 1, units};
-  }
-  return part_of(found, 0, 0);
-}
-
-void ConvolutionPieces::add_rows(const ConvolutionKey& key, int64_t rows) {
-  const ConvolutionShape& s = key.shape;
-  for (int64_t top = 0; top < s.out[1]; top += rows) {
-    const int64_t bottom = std::min(top + rows, s.out[1]);
-    const int64_t first = top * s.stride[1] - s.padding[1];
-    const int64_t end = (bottom - 1) * s.stride[1] - s.padding[1] + (s.kernel[1] - 1) * s.dilation[1] + 1;
-    const int64_t from = std::clamp<int64_t>(first, 0, s.in[1] - 1), to = std::clamp<int64_t>(end, from + 1, s.in[1]);
-    ConvolutionKey found = key;
-    found.shape.batch = 1;
-    found.shape.in[1] = to - from;
-    found.shape.out[1] = bottom - top;
-    found.shape.padding[1] = from - first;
-    parts_.push_back(part_of(found, from * s.in[2] * s.in_channels, top * s.out[2] * s.out_channels));
-  }
-}
-
-const ConvolutionPieces::Part& ConvolutionPieces::part_at(int64_t index) const {
-  const bool is_last = last_.primitive && index + 1 == count();
-  return is_last ? last_ : parts_[static_cast<size_t>(index) % parts_.size()];
-}
-
 void ConvolutionPieces::pack(const void* weight, char* packed) const {
   for (const ConvolutionPrimitive* layout : layouts_) {
     layout->reorder_weight(weight, packed);
@@ -128,23 +97,22 @@ void ConvolutionPieces::pack(const void* weight, char* packed) const {
   }
 }
 
+bool has_winograd_pieces(const ConvolutionShape& s, DType dtype, bool fixed_weight) {
+  ConvolutionKey key{.dtype = dtype, .fixed_weight = fixed_weight, .shape = s};
+  return find_winograd(key, winograd_images(s, fixed_weight));
+}
+
 ConvolutionPieces forward_pieces(const ConvolutionShape& s, DType dtype, bool fixed_weight) {
   ConvolutionKey key{.dtype = dtype, .fixed_weight = fixed_weight, .shape = s};
   if (const int64_t images = winograd_images(s, fixed_weight); find_winograd(key, images))
     return ConvolutionPieces(key, images);
-  const int64_t size = size_of(dtype);
-  const double bytes = number((s.in_pixels() * s.in_channels + s.out_pixels() * s.out_channels) * size);
-  // An image in pieces.
-  const double pieces = std::max(operations_of_image(s) / kPieceOperations, bytes / kPieceBytes);
-  if (s.is_product()) {
-    const int64_t pixels = s.batch * s.out_pixels();
-    return ConvolutionPieces(key,
-                             std::clamp<int64_t>(static_cast<int64_t>(number(s.out_pixels()) / pieces), 1, pixels));
-  }
-  const bool flat = s.in[0] == 1 && s.out[0] == 1 && s.kernel[0] == 1 && s.padding[0] == 0;
-  const auto rows = static_cast<int64_t>(std::ceil(number(s.out[1]) / std::round(pieces)));
-  if (flat && pieces >= 1.5 && 2 * rows <= s.out[1] + 1 && rows > 0) return ConvolutionPieces(key, 1, rows);
-  return ConvolutionPieces(key, std::clamp<int64_t>(static_cast<int64_t>(1 / pieces), 1, s.batch));
+  // Of an image; of a pixel of a product, so that a piece does not depend on the size of the images.
+  const ConvolutionShape one =
+      s.is_product() ? ConvolutionShape{.in_channels = s.in_channels, .out_channels = s.out_channels} : s;
+  const double bytes = number((one.in_pixels() * s.in_channels + one.out_pixels() * s.out_channels) * size_of(dtype));
+  const double pieces = std::max(operations_of_image(one) / kPieceOperations, bytes / kPieceBytes);
+  const int64_t all = s.is_product() ? s.batch * s.out_pixels() : s.batch;
+  return ConvolutionPieces(key, std::clamp<int64_t>(static_cast<int64_t>(1 / pieces), 1, all));
 }
 
 ConvolutionPieces backward_input_pieces(const ConvolutionShape& s, DType dtype) {

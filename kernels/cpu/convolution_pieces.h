@@ -23,14 +23,13 @@ class ConvolutionPieces {
   };
 
   /// key: of the whole batch. Pieces of `units` images, the last of which may be smaller; where the convolution is a
-  /// product of matrices, of `units` pixels of any image. With rows > 0, which needs units = 1, no depth and `forward`:
-  /// of so many rows of the output of one image.
-  ConvolutionPieces(const ConvolutionKey& key, int64_t units, int64_t rows = 0);
+  /// product of matrices, of `units` pixels of any image.
+  ConvolutionPieces(const ConvolutionKey& key, int64_t units);
 
   bool usable() const {
     return std::all_of(layouts_.begin(), layouts_.end(), [](const auto* p) { return p->usable(); });
   }
-  int64_t count() const { return (total_ + units_ - 1) / units_ * static_cast<int64_t>(parts_.size()); }
+  int64_t count() const { return (total_ + units_ - 1) / units_; }
   const ConvolutionPrimitive& first() const { return *layouts_[0]; }
   /// Null where the last piece's weight has the layout of the others'.
   const ConvolutionPrimitive* other_layout() const { return layouts_.size() > 1 ? layouts_[1] : nullptr; }
@@ -49,8 +48,7 @@ class ConvolutionPieces {
       for (int64_t i = next++; i < count(); i = next++) {
         const Part& part = part_at(i);
         if (!call || &call->primitive() != part.primitive.get()) call.emplace(*part.primitive);
-        const int64_t unit = i / static_cast<int64_t>(parts_.size()) * units_;
-        body(Piece{*call, i, unit * x_unit_ + part.x, unit * y_unit_ + part.y, part.y_elements, part.weight, slot});
+        body(Piece{*call, i, i * units_ * x_unit_, i * units_ * y_unit_, part.y_elements, part.weight, slot});
       }
     });
   }
@@ -58,21 +56,20 @@ class ConvolutionPieces {
  private:
   struct Part {
     std::shared_ptr<const ConvolutionPrimitive> primitive;
-    int64_t x = 0, y = 0, y_elements = 0;  // within the piece's units
-    int64_t weight = 0;
+    int64_t y_elements = 0, weight = 0;
   };
-  Part part_of(const ConvolutionKey& key, int64_t x, int64_t y);
   Part units_of(const ConvolutionKey& key, int64_t units);
-  void add_rows(const ConvolutionKey& key, int64_t rows);
-  const Part& part_at(int64_t index) const;
+  const Part& part_at(int64_t index) const { return last_.primitive && index + 1 == count() ? last_ : main_; }
 
   int64_t total_, units_, x_unit_, y_unit_;
   int64_t slots_ = 1, slot_bytes_ = 0, weight_bytes_ = 0;
-  std::vector<Part> parts_;                           // of units_ units
+  Part main_;                                         // of units_ units
   Part last_;                                         // of fewer; without a primitive where there are none
   std::vector<const ConvolutionPrimitive*> layouts_;  // one for each layout of the weight
 };
 
+/// Whether forward_pieces() are computed by Winograd's algorithm.
+bool has_winograd_pieces(const ConvolutionShape& shape, DType dtype, bool fixed_weight);
 /// The pieces of forward. fixed_weight: that of convolution_pack().
 ConvolutionPieces forward_pieces(const ConvolutionShape& shape, DType dtype, bool fixed_weight);
 ConvolutionPieces backward_input_pieces(const ConvolutionShape& shape, DType dtype);

@@ -38,7 +38,7 @@ class Matmul {
   std::unique_ptr<State> state_;
 };
 
-/// Finds or creates a product and caches the 256 used last. Creation takes about 0.1 ms (some ms with code generation).
+/// Finds or creates a product and caches the 512 used last. Creation takes about 0.1 ms (some ms with code generation).
 std::shared_ptr<const Matmul> find_matmul(const MatmulKey& key);
 
 /// True when oneDNN has fast packed products of this dtype here: fp32 with AVX-512, bf16 with AVX512-BF16 or AMX.

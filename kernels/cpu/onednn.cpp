@@ -25,6 +25,7 @@ void limit_instruction_set() {
 dnnl::engine& onednn_engine() {
   static dnnl::engine* instance = [] {
     limit_instruction_set();
+    dnnl::set_primitive_cache_capacity(0);                // PrimitiveCache keeps them; oneDNN would keep 1,024 more
     return new dnnl::engine(dnnl::engine::kind::cpu, 0);  // never destroyed: worker threads may outlive main
   }();
   return *instance;

@@ -1,6 +1,9 @@
 // Convolutions and their gradients against plain sums, on every target.
 
+#include <fstream>
+
 #include "tern/tests/kernels/contracts/convolution.h"
+#include "tern/tests/support/sanitizer.h"
 
 namespace tern::kernels {
 namespace {
@@ -159,6 +162,70 @@ TEST_P(Convolution, UnevenShapes) {
   if (target().is_cpu()) check_forward(random, uneven_cases(random));
 }
 
+/// Lines and images that oneDNN computes in strips of fixed lengths: several strips of an image, several images in a
+/// strip, zeros between them, and strips that images do not fill.
+std::vector<ConvolutionShape> strip_cases(std::mt19937_64& random) {
+  std::vector<ConvolutionShape> shapes = {
+      convolution_shape(1, 1, 16, 1, {{2803, 10, 5}}),                   // as speech models begin
+      convolution_shape(3, 1, 9, 1, {{1301, 7, 2, 3}}),                  // one channel, ends of images within strips
+      convolution_shape(5, 3, 4, 1, {{37, 5, 1, 2}}),                    // several images in a strip
+      convolution_shape(4, 2, 6, 1, {{83, 3, 3, 4, 5}}),                 // dilation, padding without pixels
+      convolution_shape(3, 2, 5, 1, {{71, 2, 4, 0}}),                    // a kernel shorter than the stride
+      convolution_shape(3, 2, 5, 1, {{70, 1, 3, 2, 1, 0}}),              // the same, padded before the image alone
+      convolution_shape(2, 4, 6, 2, {{301, 4, 1, 1, 1, 6}}),             // groups, more zeros behind than before
+      convolution_shape(2, 16, 16, 16, {{277, 9, 1, 4}}),                // depthwise
+      convolution_shape(7, 8, 5, 1, {{61, 1}}),                          // a product of matrices
+      convolution_shape(2, 200, 190, 1, {{41, 1, 2, 1}}),                // a large weight
+      convolution_shape(2, 2, 24, 1, {{130, 3, 2, 1}, {260, 3, 2, 1}}),  // images in strips of rows
+      convolution_shape(1, 1, 40, 1, {{90, 3, 1, 2, 2}, {401, 2, 1, 0}}),
+      convolution_shape(3, 3, 8, 1, {{257, 2, 3, 2}, {300, 1, 2, 0}}),
+  };
+  for (int i = 0; i < 6; ++i) {
+    const auto between = [&](int64_t low, int64_t high) {
+      return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+    };
+    const int64_t kernel = between(1, 9), dilation = between(1, 3), reach = (kernel - 1) * dilation;
+    shapes.push_back(convolution_shape(
+        between(1, 5), between(1, 5), between(1, 40), 1,
+        {{reach + between(20, 700), kernel, between(1, 5), between(0, reach + 1), dilation, between(0, reach + 1)}}));
+  }
+  return shapes;
+}
+TEST_P(Convolution, Strips) {
+  if (target().is_cpu()) check_forward(random, strip_cases(random));
+}
+
+/// Code for a length is neither made nor kept: memory does not grow with the number of different lengths.
+TEST_P(Convolution, MemoryOfManyLengths) {
+  if (!target().is_cpu()) return;
+  if (test::kSanitized) GTEST_SKIP() << "sanitizer: it keeps freed memory";
+  const auto resident_bytes = [] {
+    int64_t all = 0, resident = 0;
+    std::ifstream("/proc/self/statm") >> all >> resident;
+    return resident * 4096;
+  };
+  const Array x = random_array(random, float32, {1, 1, 1, 16000, 1}, -1, 1);
+  const Array weight = random_array(random, float32, {64, 1, 1, 1, 10}, -1, 1);
+  Array y(float32, {1, 1, 1, 3199, 64}), dweight(float32, {64, 1, 1, 1, 10});
+  const auto run = [&](int64_t length) {
+    const ConvolutionShape s = convolution_shape(1, 1, 64, 1, {{length, 10, 5}});
+    run_kernel([&](Call& on) {
+      ConstView in = on(x);
+      View out = on(y);
+      in.shape[3] = length;
+      out.shape[3] = s.out[2];
+      convolution_forward(on.stream(), s, in, on(weight), {}, out,
+                          on.workspace(convolution_workspace(on.stream(), s, float32, false)));
+      convolution_backward_weight(on.stream(), s, out, in, on(dweight),
+                                  on.workspace(convolution_backward_weight_workspace(on.stream(), s, float32)));
+    });
+  };
+  run(16000);
+  const int64_t before = resident_bytes();
+  for (int64_t length = 15500; length < 16000; length += 11) run(length);
+  EXPECT_LT(resident_bytes() - before, 32 << 20);
+}
+
 /// NaN goes through every activation, and infinity through those that keep it.
 TEST_P(Convolution, NaNIsNotHidden) {
   const ConvolutionShape s = convolution_shape(1, 16, 32, 1, {{5, 3, 1, 1}, {6, 3, 1, 1}});
@@ -198,6 +265,10 @@ TEST_P(Depthwise, GradientOfTheInput) { check_gradient_of_the_input(random, dept
 
 TEST_P(Convolution, GradientOfTheInputOfUnevenShapes) {
   if (target().is_cpu()) check_gradient_of_the_input(random, uneven_cases(random));
+}
+
+TEST_P(Convolution, GradientOfTheInputOfStrips) {
+  if (target().is_cpu()) check_gradient_of_the_input(random, strip_cases(random));
 }
 
 void check_gradient_of_the_weight(std::mt19937_64& random, const std::vector<ConvolutionShape>& shapes) {
@@ -247,6 +318,10 @@ TEST_P(Convolution, GradientsOfOnePixel) {
 
 TEST_P(Convolution, GradientOfTheWeightOfUnevenShapes) {
   if (target().is_cpu()) check_gradient_of_the_weight(random, uneven_cases(random));
+}
+
+TEST_P(Convolution, GradientOfTheWeightOfStrips) {
+  if (target().is_cpu()) check_gradient_of_the_weight(random, strip_cases(random));
 }
 
 /// The copies themselves: each element of the columns is one of the image or 0, and back each is counted as often as
