@@ -109,14 +109,19 @@ TERN_HD inline int64_t pool_divisor(const PoolShape& s, const PoolDivisor& divis
   return count;
 }
 
+/// The index of the maximum of a window that holds no input, as one whose dilation steps over a small image.
+inline constexpr int64_t kNoPlace = -1;
+
 /// y = the maximum of each window, index (int64, of y's shape, or absent) its place in the image: the first one, or the
-/// last NaN's. x: [batch, in..., channels], y: [batch, out..., channels]; of one dtype, contiguous. Every window must
-/// hold an input.
+/// last NaN's. Of a window without inputs y is -inf and index kNoPlace. x: [batch, in..., channels], y: [batch, out...,
+/// channels]; of one dtype, contiguous.
 TERN_KERNEL(void, max_pool, Stream stream, const PoolShape& shape, ConstView x, View y, View index);
-/// dx = for every input the sum of the dy whose index it is, in the order of the outputs.
+/// dx = for every input the sum of the dy whose index it is, in the order of the outputs; a dy with kNoPlace is in
+/// none.
 TERN_KERNEL(void, max_pool_backward, Stream stream, const PoolShape& shape, ConstView dy, ConstView index, View dx);
 
-/// y = the sum of each window divided by its divisor; sums are fp32 (fp64 of fp64). No dilation.
+/// y = the sum of each window divided by its divisor; sums are fp32 (fp64 of fp64). No dilation, and every window must
+/// hold an input.
 TERN_KERNEL(void, mean_pool, Stream stream, const PoolShape& shape, PoolDivisor divisor, ConstView x, View y);
 TERN_KERNEL(void, mean_pool_backward, Stream stream, const PoolShape& shape, PoolDivisor divisor, ConstView dy,
             View dx);

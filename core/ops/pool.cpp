@@ -3,6 +3,7 @@
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/images.h"
 #include "tern/core/ops/indexing.h"
+#include "tern/core/ops/pointwise.h"
 #include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/pool.h"
 
@@ -16,9 +17,13 @@ namespace {
 Shape pool_input(const PoolShape& s, int dims) { return image_shape(s.batch, s.channels, s.in, dims); }
 Shape pool_output(const PoolShape& s, int dims) { return image_shape(s.batch, s.channels, s.out, dims); }
 
-/// The elements of x [batch, channels, spatial...] at the indices of a pooling, in its order.
+/// The elements of x [batch, channels, spatial...] at the indices of a pooling, in its order; 0 of a window that holds
+/// no element.
 Tensor at_indices(const Tensor& x, const Tensor& indices) {
-  return gather(x.flatten(2), 2, indices.flatten(2)).reshape(indices.shape());
+  static_assert(kernels::kNoPlace < 0);
+  const Tensor none = zeros({}, indices.options());
+  const Tensor taken = gather(x.flatten(2), 2, maximum(indices, none).flatten(2)).reshape(indices.shape());
+  return where(lt(indices, none), 0.0, taken);
 }
 
 /// dx of a maximum: linear in dy, whose gradient are the elements that were taken.

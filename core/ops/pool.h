@@ -19,9 +19,10 @@ struct MaxPoolOptions {
 };
 struct MaxPoolResult {
   Tensor values;
-  Tensor indices;  // int64, of each value in its image: row-major over the spatial dimensions
+  Tensor indices;  // int64, of each value in its image: row-major over the spatial dimensions; -1: of none
 };
-/// The largest of each window; NaN where it holds one. Of equal ones the first has the gradient.
+/// The largest of each window; NaN where it holds one. Of equal ones the first has the gradient. A window all of whose
+/// elements lie in the padding (with a dilation) gives -inf and the index -1, and its gradient goes nowhere.
 Tensor max_pool1d(const Tensor& x, const SpatialSizes& kernel, const MaxPoolOptions& options = {});
 Tensor max_pool2d(const Tensor& x, const SpatialSizes& kernel, const MaxPoolOptions& options = {});
 Tensor max_pool3d(const Tensor& x, const SpatialSizes& kernel, const MaxPoolOptions& options = {});
@@ -58,8 +59,8 @@ struct MaxUnpoolOptions {
 };
 /// The inverse of max_pool: zeros, and the values at their indices, which max_pool..._with_indices gave for these
 /// sizes. Of several values with one index the last is taken, and all get its gradient. Channels stay last in memory if
-/// they are. Error where an index is outside of the result, or a given size differs by the stride or more from what it
-/// is otherwise.
+/// they are. Error where an index is outside of the result (as -1 is), or a given size differs by the stride or more
+/// from what it is otherwise.
 Tensor max_unpool1d(const Tensor& x, const Tensor& indices, const SpatialSizes& kernel,
                     const MaxUnpoolOptions& options = {});
 Tensor max_unpool2d(const Tensor& x, const Tensor& indices, const SpatialSizes& kernel,

@@ -1,6 +1,7 @@
 #include "tern/kernels/pool.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/parallel.h"
@@ -43,6 +44,10 @@ void max_of_pixel(const PoolShape& s, const PoolPlace& out, const T* image, T* y
         place[i] = wins ? pixel : place[i];
       }
     });
+    if (first) {
+      std::fill_n(best, n, -std::numeric_limits<F>::infinity());
+      std::fill_n(place, n, kNoPlace);
+    }
     narrow(best, y + c, n);
     if (index) std::copy_n(place, n, index + c);
   }

@@ -3,6 +3,7 @@
 #include "tern/kernels/pool.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "tern/kernels/cuda/support/convert.h"
 #include "tern/kernels/cuda/support/launch.h"
@@ -29,8 +30,13 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < items; i += step) {
     const Item item(i, s.out_pixels(), s.channels / kWidth, kWidth);
     const T* from = x + item.image * s.in_pixels() * s.channels + item.channel;
-    Vector<F, kWidth> best{};
-    Vector<int64_t, kWidth> place{};
+    Vector<F, kWidth> best;
+    Vector<int64_t, kWidth> place;
+#pragma unroll
+    for (int k = 0; k < kWidth; ++k) {
+      best.v[k] = -std::numeric_limits<F>::infinity();
+      place.v[k] = kNoPlace;
+    }
     bool first = true;
     PoolPlace(item.pixel, s.out).inputs(s).for_each(s.in, [&](int64_t pixel) {
       const Vector<F, kWidth> value = to_compute(load_vector<kWidth>(from + pixel * s.channels));

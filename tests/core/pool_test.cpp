@@ -42,6 +42,40 @@ TEST(Pool, IndicesAreThoseOfTheValues) {
   EXPECT_TRUE(result.values.is_channels_last());
 }
 
+/// A kernel of 2 with padding 1 and a dilation larger than the image reads only padding.
+TEST(Pool, WindowsWithoutElements) {
+  for (const DType dtype : {float32, float64, bfloat16, float16})
+    for (int dims = 1; dims <= 3; ++dims) {
+      SCOPED_TRACE(testing::Message() << dims << " dimensions, " << dtype);
+      std::vector<int64_t> sizes(static_cast<size_t>(dims) + 2, 2), one(sizes.size(), 1);
+      sizes[1] = one[1] = 67;
+      one[0] = 2;
+      const Tensor x = full(Shape(sizes), 3, {.dtype = dtype}).set_requires_grad(true);
+      const MaxPoolOptions options{.stride = 1, .padding = 1, .dilation = 3};
+      const auto pool = dims == 1   ? max_pool1d_with_indices
+                        : dims == 2 ? max_pool2d_with_indices
+                                    : max_pool3d_with_indices;
+      const MaxPoolResult result = pool(x, 2, options);
+      expect_equal(result.values, full(Shape(one), -INFINITY, {.dtype = dtype}));
+      expect_equal(result.indices, full(Shape(one), -1, {.dtype = int64}));
+      const Tensor dy = ones(result.values.shape(), {.dtype = dtype}).set_requires_grad(true);
+      const Tensor dx = grad({result.values}, {x}, {.gradients = {dy}, .create_graph = true})[0];
+      expect_equal(dx.detach(), zeros(x.shape(), {.dtype = dtype}));
+      expect_equal(grad({dx}, {dy}, {.gradients = {ones(x.shape(), {.dtype = dtype})}})[0],
+                   zeros(dy.shape(), {.dtype = dtype}));
+    }
+  expect_error(
+      [] {
+        max_unpool2d(ones({1, 1, 1, 1}), full({1, 1, 1, 1}, -1, {.dtype = int64}), 2);
+      },
+      {"max_unpool2d: index -1 at position 0 is outside [0, 4)"});
+  // Empty along one dimension is empty.
+  const MaxPoolResult rows =
+      max_pool2d_with_indices(ones({1, 1, 2, 9}), 2, {.stride = 1, .padding = 1, .dilation = {3, 1}});
+  expect_equal(rows.values, full({1, 1, 1, 10}, -INFINITY));
+  expect_equal(rows.indices, full({1, 1, 1, 10}, -1, {.dtype = int64}));
+}
+
 TEST(Pool, WhatIsRefused) {
   const Tensor x = ones({2, 4, 5, 6});
   expect_error([&] { max_pool2d(ones({4, 5}), 2); }, {"max_pool2d: x must be [batch, channels, 2 spatial dimensions]"});

@@ -44,6 +44,10 @@ std::vector<PoolShape> cases() {
       pool_of(2, 3, {{7, 3, 2, 1, 1, 4}, {6, 2, 3, 1, 1, 3}}),  // a last window partly outside
       pool_of(2, 6, {{11, 3, 2, 1, 2}, {9, 2, 1, 1, 3}}),       // dilation
       pool_of(4, 130, {{23, 5, 3, 2}}),
+      pool_of(2, 67, {{2, 2, 1, 1, 3}, {2, 2, 1, 1, 3}}),  // no window holds an input
+      pool_of(3, 8, {{9, 3, 2, 1}, {3, 2, 2, 1, 4, 2}}),   // the first window of a row holds none
+      pool_of(2, 3, {{3, 2, 1, 1, 3}}),
+      pool_of(1, 16, {{5, 2, 1, 1}, {4, 2, 2, 1}, {4, 3, 1, 1, 5, 2}}),
       pool_of(2, 4, {{4, 2, 1, 1}, {5, 3, 2, 1}, {3, 2, 2}}),
       pool_of(2, 9, {{7, 1, 1, 0, 1, 3}, {5, 1, 1, 0, 1, 5}}, true),
       pool_of(3, 16, {{6, 1, 1, 0, 1, 1}, {8, 1, 1, 0, 1, 1}}, true),
@@ -126,6 +130,7 @@ TEST_P(Pool, Maximum) {
     std::vector<double> sums(static_cast<size_t>(x.numel()), 0), sizes = sums;
     for (int64_t i = 0; i < y.numel(); ++i) {
       const int64_t n = i / (s.out_pixels() * s.channels), c = i % s.channels;
+      if (place[static_cast<size_t>(i)] < 0) continue;
       const auto at = static_cast<size_t>((n * s.in_pixels() + place[static_cast<size_t>(i)]) * s.channels + c);
       sums[at] += dy.at(i);
       sizes[at] += std::abs(dy.at(i));
