@@ -86,10 +86,11 @@ class Array {
       if ((order == Order::kSliced || order == Order::kPitched) && i == 0) step += 3;
     }
     const int64_t start = order == Order::kMisaligned ? 1 : 0;
-    // 0x5a everywhere, so that writes outside the elements are detected.
+    // 0x5a everywhere, so that writes outside the elements are detected; the elements themselves are garbage.
     memory_.assign((step + start + 1) * size_of(dtype) + 128, 0x5a);
     const auto address = reinterpret_cast<uintptr_t>(memory_.data());
     data_ = memory_.data() + (64 - address % 64) % 64 + start * size_of(dtype);
+    forget();
     end_where_elements_do();
   }
   Array(const Array&) = delete;
@@ -131,6 +132,8 @@ class Array {
     return result;
   }
   const std::vector<char>& bytes() const { return memory_; }
+  /// Makes the elements garbage.
+  void forget() { set_bytes(view(), static_cast<char>(garbage_byte)); }
 
   /// Offset of element `index` of a view, in row-major order.
   static int64_t offset(ConstView v, int64_t index) {
@@ -140,6 +143,15 @@ class Array {
       index /= v.shape[d];
     }
     return offset;
+  }
+  /// Sets all bytes of the elements.
+  static void set_bytes(View v, char byte) {
+    const int64_t count = v.numel(), size = size_of(v.dtype);
+    if (v.is_contiguous()) {
+      std::fill_n(v.as<char>(), count * size, byte);
+      return;
+    }
+    for (int64_t i = 0; i < count; ++i) std::fill_n(v.as<char>() + offset(v, i) * size, size, byte);
   }
   static double read(ConstView v, int64_t index) {
     const int64_t o = offset(v, index);
@@ -196,10 +208,7 @@ inline std::vector<double> values_of(ConstView v) {
 }
 
 /// Sets the elements to the bytes of an array's memory before it is used.
-inline void mark(View v) {
-  for (int64_t i = 0; i < v.numel(); ++i)
-    std::memset(v.as<char>() + Array::offset(v, i) * size_of(v.dtype), 0x5a, size_of(v.dtype));
-}
+inline void mark(View v) { Array::set_bytes(v, 0x5a); }
 /// Expects that nothing outside the views was written: without their elements, memory must be as initialised.
 inline void expect_gaps_untouched(Array& y, const std::vector<View>& views) {
   for (const View& view : views) mark(view);

@@ -352,6 +352,7 @@ TEST_P(Pointwise, LargeMatricesWithPitch) {
         for (const auto& [right_array, right] : operands) {
           if (!takes_case(0, random)) continue;
           Array memory(dtype, {rows, pitch});
+          mark(memory.view());
           View y = memory.view();
           y.shape[1] = cols;
           run_kernel([&, left_array = left_array, left = left, right_array = right_array, right = right](Call& on) {

@@ -11,6 +11,11 @@
 
 namespace tern::kernels {
 
+/// What memory holds before a kernel writes it: NaN, -1 as an index. A contract changes it from run to run, so that
+/// whatever follows from an element that no kernel wrote differs between its runs.
+inline constexpr unsigned char kGarbage = 0xff;
+inline unsigned char garbage_byte = kGarbage;
+
 /// `bytes` bytes of garbage, aligned to exactly 16, which leaves little space to a kernel that aligns further. The
 /// destructor expects that nothing after them was written; with AddressSanitizer even reads there are errors.
 class MarkedWorkspace {
@@ -19,6 +24,7 @@ class MarkedWorkspace {
     const auto address = reinterpret_cast<uintptr_t>(memory_.data());
     data_ = memory_.data() + (64 + 16 - address % 64) % 64;
     behind_ = data_ + bytes;
+    std::fill_n(data_, bytes, garbage_byte);
     tern::detail::forbid_access(behind_, end() - behind_);
   }
   ~MarkedWorkspace() {

@@ -111,9 +111,10 @@ struct Trial {
                        std::as_const(out).on(on), std::as_const(dout).on(on), on(std::as_const(lse)), dq.on(on),
                        dk.on(on), dv.on(on), on.when(c.has_bias(), dbias), workspace);
   }
-  /// Both, with marks in all results before.
+  /// Both, with garbage in all results and marks around them before.
   void call(Call& on) {
-    for (const View& view : written()) mark(view);
+    for (const Heads* heads : {&out, &dq, &dk, &dv}) mark(heads->array->view());
+    for (const View& view : written()) Array::set_bytes(view, static_cast<char>(garbage_byte));
     forward(on);
     backward(on);
   }

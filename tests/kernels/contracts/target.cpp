@@ -1,5 +1,7 @@
 #include "tern/tests/kernels/contracts/target.h"
 
+#include <set>
+
 #include "tern/tests/support/levels.h"
 #if TERN_TARGET_DEVICE
 #include <cuda_runtime_api.h>
@@ -172,6 +174,7 @@ class DeviceTarget : public Target {
 #endif
 
 Target* current = nullptr;
+std::set<const Array*> may_be_written;  // by the kernels of expect_same_in_every_run()
 
 }  // namespace
 
@@ -225,6 +228,7 @@ Call::~Call() {
 }
 
 void* Call::map(const Array& array, void* data, bool result) {
+  if (result) may_be_written.insert(&array);
   auto& bytes = const_cast<std::vector<char>&>(array.bytes());
   const int64_t first = static_cast<const char*>(array.cview().data) - bytes.data();
   return map(bytes.data(), static_cast<int64_t>(bytes.size()), first, data, result);
@@ -248,7 +252,12 @@ void* Call::map(void* host, int64_t bytes, int64_t first, void* address, bool re
 }
 
 void* Call::workspace(int64_t bytes) {
-  if (!target_.shares_memory()) return target_.workspace(bytes);
+  if (!target_.shares_memory()) {
+    void* const memory = target_.workspace(bytes);
+    const std::vector<unsigned char> garbage(static_cast<size_t>(bytes), garbage_byte);
+    target_.upload(memory, garbage.data(), bytes);
+    return memory;
+  }
   return workspaces_.emplace_back(std::make_unique<MarkedWorkspace>(bytes))->data();
 }
 
@@ -273,17 +282,22 @@ void for_each_run(const std::function<void()>& body) {
   for (int run = 0; run < target().runs(); ++run) {
     SCOPED_TRACE(testing::Message() << "run " << run << " of " << target().runs());
     target().choose_run(run);
+    garbage_byte = run % 2 == 0 ? kGarbage : 0x7f;  // as an index far outside
     body();
   }
+  garbage_byte = kGarbage;
 }
 
 void expect_same_in_every_run(const std::vector<Array*>& results, const std::function<void(Call&)>& body) {
   std::vector<std::vector<char>> first;
   for_each_run([&] {
+    for (Array* result : results) result->forget();
+    may_be_written.clear();
     run_kernel(body);
     for (size_t i = 0; i < results.size(); ++i) {
       if (first.size() <= i) first.push_back(results[i]->bytes());
-      EXPECT_TRUE(first[i] == results[i]->bytes()) << "result " << i << " depends on how the kernel is run";
+      const bool absent = !may_be_written.contains(results[i]);
+      EXPECT_TRUE(absent || first[i] == results[i]->bytes()) << "result " << i << " depends on how the kernel is run";
     }
   });
 }

@@ -155,6 +155,7 @@ void run_kernel(const std::function<void(Call&)>& body);
 /// Runs `body`, which calls run_kernel(), in every way of the target.
 void for_each_run(const std::function<void()>& body);
 /// Runs `body` in every way of the target and expects the same bits in each of `results`, which keep those of the last.
+/// Before each run their elements, like workspaces, are garbage, other than before: kernels must write all of them.
 void expect_same_in_every_run(const std::vector<Array*>& results, const std::function<void(Call&)>& body);
 /// What body's kernels do.
 Traffic traffic_of(const std::function<void(Call&)>& body);
