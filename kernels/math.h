@@ -15,6 +15,12 @@ TERN_HD inline F sigmoid(F x) {
   return F(1) / (F(1) + exp(-x));
 }
 
+/// x sigmoid(x).
+template <class F>
+TERN_HD inline F silu(F x) {
+  return x / (F(1) + exp(-x));
+}
+
 // Dual numbers: f(v + t d) = f(v) + f'(v) t d.
 template <class F>
 TERN_HD inline Dual<F> abs(Dual<F> x) {
@@ -68,6 +74,17 @@ template <class F>
 TERN_HD inline Dual<F> tanh(Dual<F> x) {
   const F y = tanh(x.value);
   return {y, (F(1) - y * y) * x.tangent};
+}
+/// The quotient's own tangent would be 0 times infinity where exp(-x) overflows.
+template <class F>
+TERN_HD inline Dual<F> sigmoid(Dual<F> x) {
+  const F y = sigmoid(x.value);
+  return {y, y * sigmoid(-x.value) * x.tangent};
+}
+template <class F>
+TERN_HD inline Dual<F> silu(Dual<F> x) {
+  const F s = sigmoid(x.value);
+  return {silu(x.value), s * (F(1) + x.value * sigmoid(-x.value)) * x.tangent};
 }
 template <class F>
 TERN_HD inline Dual<F> erf(Dual<F> x) {
@@ -148,13 +165,15 @@ template <class F>
 TERN_HD inline Dual<F> round(Dual<F> x) {
   return {round(x.value), F(0)};
 }
-/// For a constant exponent (tangent 0) the term with the logarithm is skipped, so negative bases are allowed.
+/// For a constant exponent (tangent 0) the term with the logarithm is skipped, so negative bases are allowed; and for
+/// the base 0 unless the exponent is negative, where the power does not change with it.
 template <class F>
 TERN_HD inline Dual<F> pow(Dual<F> x, Dual<F> y) {
   const F power = pow(x.value, y.value);
   const F by_base =
       select(x.tangent == F(0) || y.value == F(0), F(0), y.value * pow(x.value, y.value - F(1)) * x.tangent);
-  const F by_exponent = select(y.tangent == F(0), F(0), power * log(x.value) * y.tangent);
+  const bool constant = (y.tangent == F(0)) | ((x.value == F(0)) & (y.value >= F(0)));
+  const F by_exponent = select(constant, F(0), power * log(x.value) * y.tangent);
   return {power, by_base + by_exponent};
 }
 

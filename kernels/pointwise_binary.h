@@ -204,7 +204,7 @@ struct FloorDivide {
   }
 };
 
-/// The angle of the point (b, a), in [-pi, pi].
+/// The angle of the point (b, a), in [-pi, pi]. The derivatives at (0, 0) are 0.
 struct Atan2 {
   static constexpr const char* name = "atan2";
   static constexpr Saves saves = Saves::kInputs;
@@ -214,11 +214,17 @@ struct Atan2 {
   }
   template <class F>
   TERN_HD F derivative0(F a, F b) const {
-    return b / (a * a + b * b);
+    return by_square(b, a * a + b * b);
   }
   template <class F>
   TERN_HD F derivative1(F a, F b) const {
-    return -a / (a * a + b * b);
+    return by_square(-a, a * a + b * b);
+  }
+
+ private:
+  template <class F>
+  TERN_HD static F by_square(F side, F square) {
+    return math::select(square == F(0), F(0), side / square);
   }
 };
 
@@ -248,7 +254,7 @@ struct Swiglu {
   static constexpr uint32_t needs[] = {0b11, 0b01};
   template <class F>
   TERN_HD F forward(F gate, F up) const {
-    return gate / (F(1) + math::exp(-gate)) * up;
+    return math::silu(gate) * up;
   }
   template <class F>
   TERN_HD F derivative0(F gate, F up) const {
@@ -257,7 +263,7 @@ struct Swiglu {
   }
   template <class F>
   TERN_HD F derivative1(F gate, F) const {
-    return gate / (F(1) + math::exp(-gate));
+    return math::silu(gate);
   }
 };
 

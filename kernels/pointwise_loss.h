@@ -37,7 +37,7 @@ struct Huber {
   template <class F>
   TERN_HD F derivative0(F a, F b) const {
     const F difference = a - b;
-    return math::select(difference > F(delta), F(delta), math::select(difference < F(-delta), F(-delta), difference));
+    return math::select(difference >= F(delta), F(delta), math::select(difference <= F(-delta), F(-delta), difference));
   }
   template <class F>
   TERN_HD F derivative1(F a, F b) const {

@@ -363,7 +363,7 @@ struct MulScalar {
   }
 };
 
-/// The gradient passes where low <= x <= high. NaN stays NaN.
+/// The gradient passes where low < x < high; an infinite bound is none, which x = infinity is within. NaN stays NaN.
 struct Clamp {
   static constexpr const char* name = "clamp";
   static constexpr Saves saves = Saves::kInputs;
@@ -377,16 +377,18 @@ struct Clamp {
   }
   template <class F>
   TERN_HD F derivative(F x) const {
-    return math::select((x >= F(low)) & (x <= F(high)), F(1), F(0));
+    const bool above = (x > F(low)) | (low == -std::numeric_limits<double>::infinity());
+    const bool below = (x < F(high)) | (high == std::numeric_limits<double>::infinity());
+    return math::select(above & below, F(1), F(0));
   }
 };
 
-/// Clamp whose derivative at the bounds is 0, as in PyTorch.
+/// Clamp whose gradient passes where x is NaN, and at no bound, even an infinite one: PyTorch's.
 struct Hardtanh : Clamp {
   static constexpr const char* name = "hardtanh";
   template <class F>
   TERN_HD F derivative(F x) const {
-    return math::select((x > F(low)) & (x < F(high)), F(1), F(0));
+    return math::select((x <= F(low)) | (x >= F(high)), F(0), F(1));
   }
 };
 

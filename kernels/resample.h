@@ -58,6 +58,8 @@ struct ResampleWeights {
     const auto whole = static_cast<int64_t>(value);
     return static_cast<F>(whole) > value ? whole - 1 : whole;
   }
+  /// The whole part of a place: of fp64 too after it was rounded to fp32, as in PyTorch.
+  TERN_HD static int64_t nearest(F place) { return floor_of(static_cast<F>(static_cast<float>(place))); }
   TERN_HD static F between(F share) { return share < F(0) ? F(0) : share > F(1) ? F(1) : share; }
   TERN_HD int64_t clamped(int64_t i) const { return i < 0 ? 0 : i < axis.in ? i : axis.in - 1; }
   /// Sets the first input, `before` inputs before the last one at or before the place i; returns i, at most the last.
@@ -74,9 +76,9 @@ struct ResampleWeights {
     const F scale = axis.scale<F>(), place = axis.align_corners ? scale * output : scale * (output + F(0.5)) - F(0.5);
     const F inside = place > F(0) ? place : F(0);
     if (axis.mode == ResampleMode::kNearest) {
-      add(start(floor_of(scale * output), 0), F(1));
+      add(start(nearest(scale * output), 0), F(1));
     } else if (axis.mode == ResampleMode::kNearestExact) {
-      add(start(floor_of(inside + F(0.5)), 0), F(1));
+      add(start(nearest(inside + F(0.5)), 0), F(1));
     } else if (axis.mode == ResampleMode::kLinear) {
       const int64_t i = start(floor_of(inside), 0);
       const F share = between(inside - static_cast<F>(i));

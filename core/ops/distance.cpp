@@ -57,7 +57,6 @@ struct Distances final : Function<Distances> {
     // Other handles: x and z may be one tensor, or one may be computed of the other.
     const Tensor x = x_.get().unsqueeze(-2), z = z_.get().unsqueeze(-3);
     const Tensor y = lengths_of(sub(x, z), order_);
-    if (!y.requires_grad()) return {zeros_like(x_.get()), zeros_like(z_.get())};  // order 0
     std::vector<Tensor> inputs;
     if (needs_grad(0)) inputs.push_back(x);
     if (needs_grad(1)) inputs.push_back(z);

@@ -48,8 +48,9 @@ std::vector<Tap> taps_of(const Tensor& coordinate, int64_t pixels, const GridSam
   const auto size = static_cast<double>(pixels);
   const Tensor scaled =
       options.align_corners ? mul(add(coordinate, 1), (size - 1) / 2) : div(sub(mul(add(coordinate, 1), size), 1), 2);
-  // Places that no index can express are far outside.
-  const Tensor finite = where(lt(abs(scaled), 0x1p30), scaled, full_like(scaled, -100));
+  // Infinities are far outside, as is NaN: nothing is computed with them.
+  constexpr double kFar = 0x1p60;
+  const Tensor bounded = clamp(scaled, -kFar, kFar), finite = where(isnan(bounded.detach()), -100.0, bounded);
   if (options.mode == GridSampleMode::kNearest) return {tap_at(round(padded_place(finite, size, options)), size, {})};
   if (options.mode == GridSampleMode::kLinear) {
     const Tensor place = padded_place(finite, size, options), first = floor(place.detach()), share = sub(place, first);

@@ -103,6 +103,15 @@ void check_mode(const Tensor& x, const InterpolateOptions& options) {
              "interpolate: recompute_scale_factor needs a scale_factor, not a size");
 }
 
+/// Whether a dimension whose size a scale_factor leaves is copied. PyTorch's other forms apply the factor there too:
+/// those of kNearestExact, of kCubic without antialias, and of kNearest but for images whose elements its kernels for
+/// two dimensions or for channels last find.
+bool copies_equal_sizes(const Tensor& x, const InterpolateOptions& options) {
+  const bool finds = x.dim() == 4 || detail::has_channels_last(x);
+  return options.mode == InterpolateMode::kLinear || options.antialias ||
+         (options.mode == InterpolateMode::kNearest && finds);
+}
+
 ResampleMode mode_of(InterpolateMode mode) {
   switch (mode) {
     case InterpolateMode::kNearestExact:
@@ -132,6 +141,8 @@ Tensor interpolate(const Tensor& x, const InterpolateOptions& options) {
       sizes[d] = static_cast<int64_t>(std::min(size, 0x1p31));
     }
     if (options.recompute_scale_factor) std::fill(factors.begin(), factors.end(), 0);
+    for (size_t d = 0; d < dims; ++d)
+      if (sizes[d] == x.size(static_cast<int>(d) + 2) && copies_equal_sizes(x, options)) factors[d] = 0;
   }
   detail::check_sizes("interpolate", "the result's size", sizes, 1);
   for (int d = 2; d < x.dim(); ++d)

@@ -21,8 +21,10 @@ struct InterpolateOptions {
   bool antialias = false;               // two dimensions of kLinear, kCubic: filters as wide as a pixel of the result
 };
 /// Images of another size, as torch.nn.functional.interpolate: x floating [batch, channels, spatial...] with one to
-/// three spatial dimensions. Channels stay last in memory if they are. Differentiable any number of times. Error unless
-/// there is either a size or a scale_factor, and where the mode does not take an option.
+/// three spatial dimensions. Channels stay last in memory if they are. Differentiable any number of times. A dimension
+/// whose size a scale_factor leaves unchanged is copied in kLinear, with antialias, and in kNearest of two spatial
+/// dimensions or of channels last; the others apply the factor. Error unless there is either a size or a scale_factor,
+/// and where the mode does not take an option.
 Tensor interpolate(const Tensor& x, const InterpolateOptions& options);
 
 }  // namespace tern

@@ -68,7 +68,8 @@ struct BceOptions {
   LossReduction reduction = LossReduction::kMean;
 };
 /// -(t log p + (1 - t) log(1 - p)) of probabilities of the target's shape, each logarithm at least -100. A probability
-/// outside [0, 1] gives NaN. Throws Error inside an autocast region, where 16 bits are too few for p near 1.
+/// outside [0, 1] gives NaN. The gradient (p - t) / max(p (1 - p), 1e-12) is finite. Throws Error inside an autocast
+/// region, where 16 bits are too few for p near 1.
 Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& target, const BceOptions& options = {});
 
 struct BceWithLogitsOptions {

@@ -48,6 +48,63 @@ Tensor logit_losses(const Tensor& x, const Tensor& target, const Tensor& pos_wei
   return (1.0 - target) * x - ((pos_weight - 1.0) * target + 1.0) * log_p;
 }
 
+// The derivatives of binary cross entropy at p = 0 and 1 are PyTorch's: those of the logarithms would be infinite, or
+// NaN where they are multiplied by 0.
+
+/// p (1 - p), not less than 1e-12.
+Tensor bounded_variance(const Tensor& p) { return clamp(p * (1.0 - p), 1e-12, INFINITY); }
+Tensor bounded_log(const Tensor& p) { return clamp(log(p), -100, INFINITY); }
+Tensor bounded_log_of_rest(const Tensor& p) { return clamp(log1p(neg(p)), -100, INFINITY); }
+
+/// dy times the derivative by p.
+struct BceSlope final : Function<BceSlope> {
+  static constexpr const char* kName = "binary_cross_entropy_backward";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved dy_, p_, target_;
+  Tensor forward(const Tensor& dy, const Tensor& p, const Tensor& target) {
+    dy_ = dy;
+    p_ = p;
+    target_ = target;
+    return dy * (p - target) / bounded_variance(p);
+  }
+  Grads backward(const Tensor& g) override {
+    const Tensor dy = dy_.get(), p = p_.get(), t = target_.get(), variance = bounded_variance(p);
+    return {g * (p - t) / variance, g * dy * (square(p) - 2.0 * (t * p) + t) / square(variance), -(g * dy) / variance};
+  }
+};
+
+/// dy times the derivative by the target.
+struct BceTargetSlope final : Function<BceTargetSlope> {
+  static constexpr const char* kName = "binary_cross_entropy_backward";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved dy_, p_;
+  Tensor forward(const Tensor& dy, const Tensor& p) {
+    dy_ = dy;
+    p_ = p;
+    return dy * (bounded_log_of_rest(p) - bounded_log(p));
+  }
+  Grads backward(const Tensor& g) override {
+    const Tensor dy = dy_.get(), p = p_.get();
+    return {BceTargetSlope::apply(g, p), -(g * dy) / bounded_variance(p)};
+  }
+};
+
+struct BinaryCrossEntropy final : Function<BinaryCrossEntropy> {
+  static constexpr const char* kName = "binary_cross_entropy";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved p_, target_;
+  Tensor forward(const Tensor& p, const Tensor& target) {
+    p_ = p;
+    target_ = target;
+    return (target - 1.0) * bounded_log_of_rest(p) - target * bounded_log(p);
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor p = p_.get();
+    return {needs_grad(0) ? BceSlope::apply(dy, p, target_.get()) : Tensor(),
+            needs_grad(1) ? BceTargetSlope::apply(dy, p) : Tensor()};
+  }
+};
+
 /// x [rows, classes] or [classes], and its targets, as rows; one_per_row: a row has one target, otherwise one per
 /// class.
 struct ClassRows {
@@ -105,8 +162,7 @@ Tensor binary_cross_entropy(const Tensor& probabilities, const Tensor& target, c
   TERN_CHECK(!autocast_enabled(probabilities.device()),
              "binary_cross_entropy: unsafe in an autocast region; use binary_cross_entropy_with_logits");
   const auto [p, t] = checked_pair("binary_cross_entropy", probabilities, target);
-  const auto log_of = [](const Tensor& x) { return clamp(log(x), -100, INFINITY); };
-  return reduce_losses(weighted((t - 1.0) * log_of(1.0 - p) - t * log_of(p), options.weight), options.reduction);
+  return reduce_losses(weighted(BinaryCrossEntropy::apply(p, t), options.weight), options.reduction);
 }
 
 Tensor binary_cross_entropy_with_logits(const Tensor& logits, const Tensor& target,

@@ -54,6 +54,13 @@ struct MedianOfAll final : Function<MedianOfAll> {
   }
 };
 
+/// Between two elements. Where their difference is infinite or NaN, lerp would give NaN also of equal elements and of
+/// an element with the other's weight 0.
+Tensor between(const Tensor& lower, const Tensor& upper, const Tensor& weight) {
+  const Tensor sum = lower * (1.0 - weight) + where(weight == 0.0, 0.0, upper) * weight;
+  return where(isfinite(upper.detach() - lower.detach()), lerp(lower, upper, weight), sum);
+}
+
 /// Positions in sorted order and the weight of the upper one, for each q.
 struct QuantilePositions {
   std::vector<int64_t> lower, upper;
@@ -82,9 +89,9 @@ Tensor quantiles_of_rows(const Tensor& x, const std::vector<double>& q, Interpol
     return index_select(sorted, -1, from_vector(positions, {count}, {DType::kInt64, x.device()}));
   };
   const Tensor weight = from_vector(at.weight, {count}, {x.dtype(), x.device()});
-  const Tensor between = lerp(pick(at.lower), pick(at.upper), weight);
+  const Tensor y = between(pick(at.lower), pick(at.upper), weight);
   const Tensor last = sorted.slice(-1, size - 1);
-  return where(isnan(last), last, between).movedim(-1, 0);
+  return where(isnan(last), last, y).movedim(-1, 0);
 }
 
 /// The same of the elements that are not NaN, whose number differs between rows.
@@ -102,7 +109,7 @@ Tensor nan_quantiles_of_rows(const Tensor& x, const std::vector<double>& q, Inte
     const Tensor share = interpolation == Interpolation::kMidpoint ? full_like(rank, 0.5) : rank - below;
     return std::tuple(below.to(DType::kInt64), above.to(DType::kInt64), share.to(x.dtype()));
   }();
-  return lerp(gather(sorted, -1, lower), gather(sorted, -1, upper), weight).movedim(-1, 0);
+  return between(gather(sorted, -1, lower), gather(sorted, -1, upper), weight).movedim(-1, 0);
 }
 
 /// The runs of equal rows: where each begins, and the number of each row's run.

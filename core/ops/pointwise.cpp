@@ -19,7 +19,7 @@ Tensor log(const Tensor& x) { return pointwise(op::Log{}, x); }
 Tensor log1p(const Tensor& x) { return pointwise(op::Log1p{}, x); }
 Tensor sqrt(const Tensor& x) { return pointwise(op::Sqrt{}, x); }
 Tensor rsqrt(const Tensor& x) { return pointwise(op::Rsqrt{}, x); }
-Tensor square(const Tensor& x) { return pointwise(op::Square{}, x); }
+Tensor square(const Tensor& x) { return pointwise(op::Square{}, x.dtype() == DType::kBool ? x.to(int64) : x); }
 Tensor exp2(const Tensor& x) { return pointwise(op::Exp2{}, x); }
 Tensor log2(const Tensor& x) { return pointwise(op::Log2{}, x); }
 Tensor log10(const Tensor& x) { return pointwise(op::Log10{}, x); }

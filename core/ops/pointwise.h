@@ -38,7 +38,7 @@ Tensor ceil(const Tensor& x);
 Tensor trunc(const Tensor& x);
 /// Halves to even.
 Tensor round(const Tensor& x);
-/// An infinite bound is none.
+/// An infinite bound is none. The gradient is 0 at the bounds and beyond.
 Tensor clamp(const Tensor& x, double low, double high);
 /// The bounds broadcast, and may be undefined; where low is above high, high.
 Tensor clamp(const Tensor& x, const Tensor& low, const Tensor& high);

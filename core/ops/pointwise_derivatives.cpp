@@ -1,6 +1,7 @@
 #include "tern/core/ops/pointwise_derivatives.h"
 
 #include <array>
+#include <limits>
 #include <numbers>
 
 #include "tern/core/ops/pointwise.h"
@@ -63,10 +64,13 @@ Tensor dy_by(const kernels::PowScalar& op, const Tensor& dy, const Tensor& x) {
   return op.exponent == 0 ? dy * 0.0 : dy * op.exponent * pow(x, op.exponent - 1);
 }
 Tensor dy_by(const kernels::Clamp& op, const Tensor& dy, const Tensor& x) {
-  return where(logical_and(x >= op.low, x <= op.high), dy, 0.0);
+  constexpr double kInfinity = std::numeric_limits<double>::infinity();
+  if (op.low == -kInfinity) return op.high == kInfinity ? dy : where(x < op.high, dy, 0.0);
+  if (op.high == kInfinity) return where(x > op.low, dy, 0.0);
+  return where(logical_and(x > op.low, x < op.high), dy, 0.0);
 }
 Tensor dy_by(const kernels::Hardtanh& op, const Tensor& dy, const Tensor& x) {
-  return where(logical_and(x > op.low, x < op.high), dy, 0.0);
+  return where(logical_or(x <= op.low, x >= op.high), 0.0, dy);
 }
 
 Tensor dy_by(const kernels::Sin&, const Tensor& dy, const Tensor& x) { return dy * cos(x); }
@@ -91,7 +95,8 @@ Tensor dy_by(const kernels::Gelu&, const Tensor& dy, const Tensor& x) {
   const Tensor distribution = erf(x * math::kInverseRoot2) * 0.5 + 0.5;
   return dy * (distribution + x * exp(square(x) * -0.5) * math::kInverseRoot2Pi);
 }
-Tensor dy_by(const kernels::GeluTanh& op, const Tensor& dy, const Tensor& x) {
+Tensor dy_by(const kernels::GeluTanh& op, const Tensor& dy, const Tensor& input) {
+  const Tensor x = clamp(input, -20, 20);  // beyond, tanh is 1 in every type, and powers of the input could overflow
   const Tensor inner = square(x) * (3 * op.kCubic * op.kScale) + op.kScale;
   const Tensor bent = tanh((square(x) * op.kCubic + 1.0) * x * op.kScale);
   return dy * (bent + 1.0 + x * (1.0 - square(bent)) * inner) * 0.5;
@@ -161,7 +166,8 @@ Tensor dy_by(const kernels::Fmod&, int input, const Tensor& dy, Values v) {
   return input == 0 ? dy : -(dy * trunc(v[0] / v[1]));
 }
 Tensor dy_by(const kernels::Atan2&, int input, const Tensor& dy, Values v) {
-  return (input == 0 ? dy * v[1] : -(dy * v[0])) / (square(v[0]) + square(v[1]));
+  const Tensor squares = square(v[0]) + square(v[1]), is_zero = squares == 0.0;
+  return where(is_zero, 0.0, (input == 0 ? dy * v[1] : -(dy * v[0])) / where(is_zero, 1.0, squares));
 }
 Tensor dy_by(const kernels::LogAddExp&, int input, const Tensor& dy, Values v) {
   return dy * sigmoid(v[input] - v[1 - input]);

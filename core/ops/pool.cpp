@@ -124,9 +124,11 @@ PoolShape pool_shape(const char* op, const Tensor& x, const PoolSizes& sizes) {
     TERN_CHECK(padding[j] <= kernel[j] / 2, op, ": padding (", padding[j], ") must be at most half of the kernel (",
                kernel[j], ")");
     const int64_t reach = dilation[j] * (kernel[j] - 1) + 1, padded = s.in[d] + 2 * padding[j];
-    TERN_CHECK(reach <= padded, op, ": the window reaches over ", reach, " elements of dimension ", i + 2,
+    // With ceil_mode a window may begin that the padded input does not fill.
+    const int64_t beyond = sizes.ceil_mode ? stride[j] - 1 : 0;
+    TERN_CHECK(reach <= padded + beyond, op, ": the window reaches over ", reach, " elements of dimension ", i + 2,
                ", more than the padded input has: ", padded, "; x is ", x.shape());
-    s.out[d] = (padded - reach + (sizes.ceil_mode ? stride[j] - 1 : 0)) / stride[j] + 1;
+    s.out[d] = (padded - reach + beyond) / stride[j] + 1;
     // A last window must not begin in the padding behind the image.
     if (sizes.ceil_mode && (s.out[d] - 1) * stride[j] >= s.in[d] + padding[j]) --s.out[d];
   }

@@ -15,7 +15,7 @@ namespace tern {
 struct MaxPoolOptions {
   std::optional<SpatialSizes> stride = {};  // the kernel, if it is not given
   SpatialSizes padding = 0, dilation = 1;
-  bool ceil_mode = false;  // rounds the size up: a last window may lie partly outside
+  bool ceil_mode = false;  // rounds the size up: a last window may lie partly outside, as may the only one
 };
 struct MaxPoolResult {
   Tensor values;

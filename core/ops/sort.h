@@ -35,7 +35,8 @@ Tensor median(const Tensor& x);
 Tensor nanmedian(const Tensor& x);
 /// The most frequent value along dim, the smallest of several, and the index of its last element.
 SortResult mode(const Tensor& x, int dim = -1, bool keepdim = false);
-/// How a quantile between two elements is made of them. kNearest rounds halves to the even position.
+/// How a quantile between two elements is made of them; of an infinite one and a finite one it is infinite. kNearest
+/// rounds halves to the even position.
 enum class Interpolation : uint8_t { kLinear, kLower, kHigher, kMidpoint, kNearest };
 /// The elements at q (size - 1) of the sorted x along dim, without a dimension of all of x; NaN if there is one. q is a
 /// number in [0, 1], or a vector of them, read by the host, which gives the result a first dimension. Floats only. Not

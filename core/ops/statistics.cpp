@@ -33,9 +33,9 @@ struct Variance final : Function<Variance> {
     dims_ = dims;
     const double count = kept_.numel() == 0 ? 0 : static_cast<double>(x.numel() / kept_.numel());
     divisor_ = std::max(0.0, count - correction);
-    // The sum of squares can overflow fp16.
-    const Tensor squares =
-        run_reduction(Reduction::kDeviations, x, bits, keepdim, detail::accumulation_type(x.dtype()));
+    // The sum of squares can overflow fp16, and fp32 where its root is in range.
+    const DType wide = root ? DType::kFloat64 : detail::accumulation_type(x.dtype());
+    const Tensor squares = run_reduction(Reduction::kDeviations, x, bits, keepdim, wide);
     x_ = x;
     if (!root) return (squares / divisor_).to(x.dtype());
     const Tensor deviation = sqrt(squares / divisor_).to(x.dtype());

@@ -38,6 +38,18 @@ struct Norm final : Function<Norm> {
   }
 };
 
+/// Of order 0: the gradient is 0.
+struct CountOfNonzeros final : Function<CountOfNonzeros> {
+  static constexpr const char* kName = "vector_norm";
+  static constexpr bool kTwiceDifferentiable = true;
+  Shape shape_;
+  Tensor forward(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
+    shape_ = x.shape();
+    return sum((x != 0.0).to(x.dtype()), dims, keepdim);
+  }
+  Grads backward(const Tensor& dy) override { return {zeros(shape_, dy.options())}; }
+};
+
 /// Of order 1.
 struct SumOfMagnitudes final : Function<SumOfMagnitudes> {
   static constexpr const char* kName = "vector_norm";
@@ -94,7 +106,7 @@ Tensor vector_norm(const Tensor& input, double order, const std::vector<int>& di
   Tensor x = is_floating(input.dtype()) ? input : input.to(float32);
   detail::autocast_inputs("norm", {&x});
   const uint32_t bits = dimension_bits("vector_norm", x, dims);
-  if (order == 0) return sum((x != 0.0).to(x.dtype()), dims, keepdim);
+  if (order == 0) return CountOfNonzeros::apply(x, dims, keepdim);
   if (order == 1) return SumOfMagnitudes::apply(x, bits, keepdim);
   if (order == 2) return norm(x, dims, keepdim);
   const bool extreme = std::isinf(order);

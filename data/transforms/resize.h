@@ -40,8 +40,9 @@ struct ResizeTable {
 template <class F>
 ResizeTable<F> resize_table(int64_t from, int64_t to, const ResizeOptions& options);
 
-/// To height x width. 3 channels, computed in bytes as PyTorch does on the CPU: within 1 of it. Throws Error if a size
-/// is not positive.
+/// To height x width. 3 channels, computed in bytes as PyTorch does on the CPU, whose weights have 16 bits: within 1 of
+/// it, of kBicubic, where an error of the first pass can grow in the second, within 2. Throws Error if a size is not
+/// positive.
 Image resize(const Image& image, int64_t height, int64_t width, const ResizeOptions& options = {});
 /// Resizes the shorter side to `size`, the other in proportion (rounded down).
 Image resize_shorter(const Image& image, int64_t size, const ResizeOptions& options = {});

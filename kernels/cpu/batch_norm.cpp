@@ -148,7 +148,7 @@ void follow(const View& running, double momentum, const Now& now) {
 
 int64_t batch_norm_workspace(Stream, int64_t rows, int64_t channels, DType) {
   const Folded m(rows, channels);
-  return 64 + 2 * block_count(m.rows, m.channels) * m.channels * static_cast<int64_t>(sizeof(double));
+  return 64 + (3 * block_count(m.rows, m.channels) + 1) * m.channels * static_cast<int64_t>(sizeof(double));
 }
 
 void batch_norm_statistics(Stream, ConstView x, View mean, View squares, void* workspace) {
@@ -157,30 +157,40 @@ void batch_norm_statistics(Stream, ConstView x, View mean, View squares, void* w
   const int64_t of_block = rows_of_block(m.rows, m.channels), blocks = block_count(m.rows, m.channels);
   dispatch_float(x.dtype, [&]<class T>() {
     using F = ComputeType<T>;
-    F* const means = reinterpret_cast<F*>(align_up(workspace));
-    F* const parts = means + blocks * m.channels;
+    // Means are differences from the first row: they are not larger than the spread, and lose no digits in it.
+    F* const pivot = reinterpret_cast<F*>(align_up(workspace));
+    F *const means = pivot + m.channels, *const parts = means + blocks * m.channels;
+    F* const centers = parts + blocks * m.channels;
+    alignas(64) F first_row[kTile];
+    for_tiles(0, 1, m.channels, [&](int64_t at, int64_t c, int64_t n) {
+      std::copy_n(widen(x.as<T>() + at, first_row, n), n, pivot + c);
+    });
     parallel_for(m.rows, of_block, [&](int64_t begin, int64_t end) {
-      F* const center = means + begin / of_block * m.channels;
+      F* const offset = means + begin / of_block * m.channels;
       F* const part = parts + begin / of_block * m.channels;
+      F* const center = centers + begin / of_block * m.channels;
       alignas(64) F buffer[kTile];
-      // Differences from the first row, so that the sums are not larger than the spread.
-      F* const pivot = part;
-      for_tiles(begin, begin + 1, m.channels,
-                [&](int64_t at, int64_t c, int64_t n) { std::copy_n(widen(x.as<T>() + at, buffer, n), n, pivot + c); });
-      std::fill_n(center, m.channels, F(0));
-      add_columns(begin, end, m.channels, center, [&](int64_t at, int64_t c, int64_t n, F* run) {
+      std::fill_n(offset, m.channels, F(0));
+      add_columns(begin, end, m.channels, offset, [&](int64_t at, int64_t c, int64_t n, F* run) {
         const F* values = widen(x.as<T>() + at, buffer, n);
 #pragma GCC ivdep
         for (int64_t i = 0; i < n; ++i) run[i] += values[i] - pivot[c + i];
       });
       const F count = static_cast<F>(end - begin);
-      for (int64_t c = 0; c < m.channels; ++c) center[c] = pivot[c] + center[c] / count;
+      for (int64_t c = 0; c < m.channels; ++c) {
+        offset[c] /= count;
+        center[c] = pivot[c] + offset[c];
+      }
       std::fill_n(part, m.channels, F(0));
       add_columns(begin, end, m.channels, part, [&](int64_t at, int64_t c, int64_t n, F* run) {
         const F* values = widen(x.as<T>() + at, buffer, n);
 #pragma GCC ivdep
         for (int64_t i = 0; i < n; ++i) run[i] += (values[i] - center[c + i]) * (values[i] - center[c + i]);
       });
+      for (int64_t c = 0; c < m.channels; ++c) {
+        const F rounding = (center[c] - pivot[c]) - offset[c];  // of the center, beside the mean
+        part[c] = std::max(part[c] - count * rounding * rounding, F(0));
+      }
     });
     // Blocks are joined in order into the first, then the rows of a folded row.
     for (int64_t b = 1; b < blocks; ++b)
@@ -189,9 +199,13 @@ void batch_norm_statistics(Stream, ConstView x, View mean, View squares, void* w
     F *const total = mean.as<F>(), *const deviations = squares.as<F>();
     std::copy_n(means, channels, total);
     std::copy_n(parts, channels, deviations);
-    for (int64_t f = 1; f < m.folds; ++f)
-      join(static_cast<F>(f * m.rows), static_cast<F>(m.rows), channels, means + f * channels, parts + f * channels,
-           total, deviations);
+    for (int64_t f = 1; f < m.folds; ++f) {
+      F* const of_fold = means + f * channels;
+      for (int64_t c = 0; c < channels; ++c) of_fold[c] += pivot[f * channels + c] - pivot[c];
+      join(static_cast<F>(f * m.rows), static_cast<F>(m.rows), channels, of_fold, parts + f * channels, total,
+           deviations);
+    }
+    for (int64_t c = 0; c < channels; ++c) total[c] += pivot[c];
   });
 }
 

@@ -116,6 +116,7 @@ struct Deviations {
     const F pivot = reduce_contiguous<Sum>(x, n, [=](auto v) { return v * share; });  // a sum of x could overflow
     const F sum = reduce_contiguous<Sum>(x, n, [=](auto v) { return v - pivot; });
     const F squares = reduce_contiguous<Sum>(x, n, [=](auto v) { return (v - pivot) * (v - pivot); });
+    if (!holds(squares)) return of_wide<F>(n, [=](int64_t i) { return x[i]; });
     return about<F>(pivot, static_cast<double>(n), sum, squares);
   }
   template <class S>
@@ -136,11 +137,32 @@ struct Deviations {
     alignas(64) F pivots[kColumns] = {}, sums[kColumns] = {}, squares[kColumns] = {};
     block.for_rows([&](const auto& rows) { add_shares(rows, share, columns, pivots); });
     for (int64_t r = 0; r < block.count; ++r) add_differences(block.rows[r], pivots, columns, sums, squares);
-    for (int64_t c = 0; c < columns; ++c)
-      totals[c] = join(totals[c], about<F>(pivots[c], static_cast<double>(block.count), sums[c], squares[c]));
+    for (int64_t c = 0; c < columns; ++c) {
+      const State<F> own = holds(squares[c])
+                               ? about<F>(pivots[c], static_cast<double>(block.count), sums[c], squares[c])
+                               : of_wide<F>(block.count, [&](int64_t r) { return block.rows[r][c]; });
+      totals[c] = join(totals[c], own);
+    }
   }
 
  private:
+  /// Whether a sum of squares is right in F: none overflowed, and what may have underflowed is small beside the sum.
+  template <class F>
+  static bool holds(F squares) {
+    return !std::is_same_v<F, float> || (squares > F(1e-30) && squares <= std::numeric_limits<F>::max());
+  }
+  /// Of values that are at(i), in double.
+  template <class F, class At>
+  static State<F> of_wide(int64_t n, const At& at) {
+    const double pivot = static_cast<double>(at(0));
+    double sum = 0, squares = 0;
+    for (int64_t i = 0; i < n; ++i) {
+      const double difference = static_cast<double>(at(i)) - pivot;
+      sum += difference;
+      squares += difference * difference;
+    }
+    return about<F>(pivot, static_cast<double>(n), sum, squares);
+  }
   // Not inlined: GCC 12 would join the loops over two rows, which then have no vectors.
   template <class F, int kCount>
   [[gnu::noinline]] static void add_shares(const F* const (&x)[kCount], F share, int64_t n, F* __restrict pivots) {

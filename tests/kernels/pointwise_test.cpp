@@ -149,9 +149,23 @@ TEST_P(Pointwise, KinksAndSpecialValuesFollowPyTorch) {
     EXPECT_EQ(one(Abs{}, backward, {2, 0}), 0);
     EXPECT_EQ(one(Sqrt{}, backward, {2, 0}), inf);
     const Clamp clamp{-1, 2};
-    EXPECT_EQ(one(clamp, backward, {3, -1}), 3);
-    EXPECT_EQ(one(clamp, backward, {3, 2}), 3);
+    EXPECT_EQ(one(clamp, backward, {3, 0.5}), 3);
+    EXPECT_EQ(one(clamp, backward, {3, -1}), 0);
+    EXPECT_EQ(one(clamp, backward, {3, 2}), 0);
     EXPECT_EQ(one(clamp, backward, {inf, 2.5}), 0);
+    EXPECT_EQ(one(Clamp{-1, inf}, backward, {3, inf}), 3);
+    EXPECT_EQ(one(Clamp{-inf, 2}, backward, {3, -inf}), 3);
+    EXPECT_EQ(one(HardSigmoid{}, {}, {-3}), 0);
+    EXPECT_EQ(one(HardSwish{}, {}, {-3}), 0);
+    EXPECT_EQ(one(Atan2{}, backward, {1, 0, 0}), 0);
+    EXPECT_EQ(one(Atan2{}, backward1, {1, 0, 0}), 0);
+    for (const double x : {-89.0, 89.0, -1e4, 1e4}) {
+      const PointwisePass second{PointwisePass::kSecond}, of_gate{PointwisePass::kSecond, 1, 0};
+      EXPECT_NEAR(one(Silu{}, second, {1, 1, x}), 0, 1e-30);
+      EXPECT_NEAR(one(Softplus{}, second, {1, 1, x}), 0, 1e-30);
+      EXPECT_NEAR(one(LogSigmoid{}, second, {1, 1, x}), 0, 1e-30);
+      EXPECT_NEAR(one(Swiglu{}, of_gate, {1, 1, x, 1}), x > 0, 1e-30);
+    }
     EXPECT_TRUE(std::isnan(one(clamp, {}, {nan})));
     for (const PointwisePass& pass : {backward, backward1}) {
       EXPECT_EQ(one(Maximum{}, pass, {3, 1, 1}), 1.5);
