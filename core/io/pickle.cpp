@@ -10,8 +10,9 @@ using pickle::Id;
 using pickle::kNoId;
 
 const char* name_of(PickleKind kind) {
-  constexpr const char* names[] = {"None",  "bool", "integer", "big integer", "float",   "text",        "bytes", "list",
-                                   "tuple", "set",  "dict",    "tensor",      "storage", "numpy dtype", "global"};
+  constexpr const char* names[] = {
+      "None", "bool",  "integer", "big integer", "complex number", "float",   "text",        "bytes",
+      "list", "tuple", "set",     "dict",        "tensor",         "storage", "numpy dtype", "global"};
   return names[static_cast<int>(kind)];
 }
 
@@ -36,7 +37,7 @@ double PickleValue::as_float() const {
 
 std::string_view PickleValue::as_text() const {
   const pickle::Node& n = node();
-  if (n.kind == PickleKind::kGlobal || n.kind == PickleKind::kBytes) return n.view();
+  if (n.kind == PickleKind::kGlobal || n.kind == PickleKind::kBytes || n.kind == PickleKind::kComplex) return n.view();
   return expect(PickleKind::kText).view();
 }
 
@@ -122,6 +123,7 @@ std::string PickleValue::describe() const {
         out << "b'" << detail::printable(n.view()) << "'";
       break;
     case PickleKind::kBigInteger:
+    case PickleKind::kComplex:
     case PickleKind::kGlobal:
       out << detail::printable(n.view());
       break;

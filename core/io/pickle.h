@@ -3,8 +3,9 @@
 // reader has no Python interpreter and never runs code:
 //
 //   * None, numbers, text, bytes, lists, tuples, sets and dicts are built as they are. OrderedDict, defaultdict,
-//     Counter and argparse.Namespace become dicts, torch.Size a tuple, paths and torch.device text.
-//   * Functions that rebuild tensors, parameters and numpy arrays are recognised by name and implemented here.
+//     Counter and argparse.Namespace become dicts, a deque a list, torch.Size a tuple, paths and torch.device text.
+//   * Functions that rebuild tensors, parameters and numpy arrays are recognised by name and implemented here. Tensors
+//     that Tern cannot hold (sparse, quantised, nested, meta, of an unknown subclass) are described and not read.
 //   * A mention of any other class or function is an Error that names it, even without a call.
 //   * Memory is bounded by a multiple of the file's size; nesting costs no recursion.
 //
@@ -28,6 +29,7 @@ enum class PickleKind : uint8_t {
   kBool,
   kInteger,     // fits 64 bits
   kBigInteger,  // larger
+  kComplex,     // as_text(): "(1+2j)"
   kFloat,
   kText,
   kBytes,
@@ -59,7 +61,7 @@ class PickleValue {
   int64_t as_integer() const;
   /// Integers are converted.
   double as_float() const;
-  /// Text (UTF-8), bytes, or a kGlobal's "module.name". Valid as long as the value's handle.
+  /// Text (UTF-8), bytes, a complex number, or a kGlobal's "module.name". Valid as long as the value's handle.
   std::string_view as_text() const;
   /// A view of the file where its bytes are aligned. Throws Error for a tensor that cannot be read.
   Tensor as_tensor() const;

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <bit>
+#include <charconv>
 #include <cstring>
 
 #include "tern/core/io/pickle_reader.h"
@@ -26,6 +28,10 @@ const std::unordered_map<std::string_view, Reader::Handler>& Reader::handlers() 
       {"argparse.Namespace", &Reader::make_namespace},
       {"builtins.set", &Reader::make_set},
       {"builtins.frozenset", &Reader::make_set},
+      {"collections.deque", &Reader::make_list},
+      {"builtins.complex", &Reader::make_complex},
+      {"builtins.slice", &Reader::make_plain},
+      {"builtins.range", &Reader::make_plain},
       {"builtins.bytes", &Reader::make_bytes},
       {"builtins.bytearray", &Reader::make_bytes},
       {"_codecs.encode", &Reader::encode},
@@ -36,7 +42,18 @@ const std::unordered_map<std::string_view, Reader::Handler>& Reader::handlers() 
       {"pathlib.PureWindowsPath", &Reader::make_path},
       {"torch.Size", &Reader::make_size},
       {"torch.device", &Reader::make_device},
+      {"torch.serialization._get_layout", &Reader::make_device},
       {"torch.nn.parameter.Parameter", &Reader::first_tensor},
+      {"torch.nn.parameter.Buffer", &Reader::first_tensor},
+      {"torch.nn.parameter.UninitializedParameter", &Reader::uninitialized},
+      {"torch.nn.parameter.UninitializedBuffer", &Reader::uninitialized},
+      {"torch._utils._rebuild_sparse_tensor", &Reader::rebuild_sparse},
+      {"torch._utils._rebuild_sparse_csr_tensor", &Reader::rebuild_sparse},
+      {"torch._utils._rebuild_qtensor", &Reader::rebuild_quantized},
+      {"torch._utils._rebuild_meta_tensor_no_storage", &Reader::rebuild_meta},
+      {"torch._utils._rebuild_nested_tensor", &Reader::rebuild_nested},
+      {"torch.nested._internal.nested_tensor._rebuild_njt", &Reader::rebuild_nested},
+      {"torch._utils._rebuild_wrapper_subclass", &Reader::rebuild_wrapper},
       {"torch._utils._rebuild_parameter", &Reader::first_tensor},
       {"torch._utils._rebuild_parameter_with_state", &Reader::first_tensor},
       {"torch._tensor._rebuild_from_type_v2", &Reader::rebuild_subclass},
@@ -53,8 +70,26 @@ const std::unordered_map<std::string_view, Reader::Handler>& Reader::handlers() 
 
 /// True for the names a pickle may mention: the functions above and names that are only arguments of a call.
 bool Reader::is_listed(std::string_view name) {
-  constexpr std::string_view names[] = {"builtins.int",  "builtins.float", "builtins.bool", "builtins.str",
-                                        "builtins.list", "builtins.tuple", "numpy.ndarray", "torch.Tensor"};
+  constexpr std::string_view names[] = {"builtins.int",
+                                        "builtins.float",
+                                        "builtins.bool",
+                                        "builtins.str",
+                                        "builtins.list",
+                                        "builtins.tuple",
+                                        "builtins.Ellipsis",
+                                        "numpy.ndarray",
+                                        "torch.Tensor",
+                                        "torch.nested._internal.nested_tensor.NestedTensor",
+                                        "torch.masked.maskedtensor.core.MaskedTensor",
+                                        "torch.per_tensor_affine",
+                                        "torch.per_tensor_symmetric",
+                                        "torch.per_channel_affine",
+                                        "torch.per_channel_symmetric",
+                                        "torch.per_channel_affine_float_qparams",
+                                        "torch.contiguous_format",
+                                        "torch.channels_last",
+                                        "torch.channels_last_3d",
+                                        "torch.preserve_format"};
   if (handlers().contains(name) || std::find(std::begin(names), std::end(names), name) != std::end(names)) return true;
   if (!name.starts_with("torch.")) return false;
   name.remove_prefix(name.starts_with("torch.storage.") ? 14 : 6);
@@ -126,6 +161,37 @@ Id Reader::make_set(const Arguments& a) {
   const Id result = container(PickleKind::kSet, {});
   if (!a.items.empty()) append(result, sequence(a.items[0], "a set's contents"));
   return result;
+}
+
+/// collections.deque(items, longest): its items follow where none are given.
+Id Reader::make_list(const Arguments& a) {
+  const Id result = container(PickleKind::kList, {});
+  if (!a.items.empty()) append(result, sequence(a.items[0], "a list's contents"));
+  return result;
+}
+
+/// A value that is of no use here: its arguments.
+Id Reader::make_plain(const Arguments& a) {
+  return container(PickleKind::kTuple, std::vector<Id>(a.items.begin(), a.items.end()));
+}
+
+Id Reader::complex_number(double real, double imaginary) {
+  std::array<char, 64> digits{};
+  const auto print = [&](double value) {
+    return std::string(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr);
+  };
+  const std::string second = print(imaginary);
+  return own(PickleKind::kComplex, "(" + print(real) + (second[0] == '-' ? "" : "+") + second + "j)");
+}
+
+Id Reader::make_complex(const Arguments& a) {
+  const auto part = [&](size_t i) {
+    if (i >= a.items.size()) return 0.0;
+    const Node& node = tree_[a.items[i]];
+    return node.kind == PickleKind::kFloat ? node.number
+                                           : static_cast<double>(as_integer(a.items[i], "a complex number's part"));
+  };
+  return complex_number(part(0), part(1));
 }
 
 Id Reader::make_size(const Arguments& a) {
@@ -209,14 +275,70 @@ const char* Reader::pending_flag(Id metadata) {
 }
 
 /// As _rebuild_tensor_v2, with the dtype of the elements of an untyped storage as its seventh argument.
-Id Reader::rebuild_tensor_v3(const Arguments& a) {
-  const Node& dtype = tree_[argument(a, 6)];
+Id Reader::rebuild_tensor_v3(const Arguments& a) { return tensor_of_storage(a, dtype_named(argument(a, 6))); }
+
+const ElementType* Reader::dtype_named(Id id) const {
+  const Node& dtype = tree_[id];
   const bool named = dtype.kind == PickleKind::kGlobal && dtype.view().starts_with("torch.");
   const ElementType* element = named ? element_by_name(dtype.view().substr(6)) : nullptr;
   if (!element)
     damaged("not a dtype that Tern supports: ", named ? detail::printable(dtype.view()) : name_of(dtype.kind));
-  return tensor_of_storage(a, element);
+  return element;
 }
+
+/// A tensor that is described but not read.
+Id Reader::unreadable_tensor(std::string problem, const ElementType* element, Id size) {
+  TensorSpec spec;
+  spec.element = element;
+  spec.dims = element && size != kNoId ? 0 : kUnbuilt;
+  if (spec.dims == 0) {
+    const auto sizes = sequence(size, "a tensor's size");
+    set_layout(spec, sizes, sizes);
+  }
+  if (spec.problem.empty()) spec.problem = std::move(problem);
+  return tensor(std::move(spec));
+}
+
+/// (layout, (indices, values, size, ...)) or, compressed, (layout, (pointers, indices, values, size)).
+Id Reader::rebuild_sparse(const Arguments& a) {
+  std::string layout(as_text(argument(a, 0), "a tensor's layout"));
+  Id size = kNoId;
+  const ElementType* element = nullptr;
+  for (const Id id : sequence(argument(a, 1), "a sparse tensor's parts")) {
+    const Node& node = tree_[id];
+    if (node.kind == PickleKind::kTensor) element = tree_.tensors[node.index].element;
+    if (node.kind == PickleKind::kTuple || node.kind == PickleKind::kList) size = id;
+  }
+  if (layout.starts_with("torch.")) layout.erase(0, 6);
+  return unreadable_tensor("a sparse tensor (" + detail::printable(layout) + "); Tern has only dense ones", element,
+                           size);
+}
+
+/// _rebuild_qtensor(storage, offset, size, stride, (scheme, scale, zero point, ...), ...).
+Id Reader::rebuild_quantized(const Arguments& a) {
+  const Id result = tensor_of_storage(a, nullptr);
+  std::string& problem = tree_.tensors.back().problem;
+  if (problem.empty()) problem = "a quantised tensor, which Tern has not";
+  return result;
+}
+
+/// (dtype, size, stride, requires_grad)
+Id Reader::rebuild_meta(const Arguments& a) {
+  return unreadable_tensor("a tensor on PyTorch's meta device, which has no values", dtype_named(argument(a, 0)),
+                           argument(a, 1));
+}
+
+Id Reader::rebuild_nested(const Arguments&) {
+  return unreadable_tensor("a nested tensor; Tern has only those of one shape");
+}
+
+/// (class, dtype, size, stride, offset, layout, device, requires_grad)
+Id Reader::rebuild_wrapper(const Arguments& a) {
+  return unreadable_tensor("a tensor of the subclass " + detail::printable(tree_[argument(a, 0)].view()),
+                           dtype_named(argument(a, 1)), argument(a, 2));
+}
+
+Id Reader::uninitialized(const Arguments&) { return unreadable_tensor("a lazy module's parameter, without values"); }
 
 /// `element`: null means the storage's.
 Id Reader::tensor_of_storage(const Arguments& a, const ElementType* element) {
@@ -331,9 +453,21 @@ Id Reader::numpy_scalar(const Arguments& a) {
   if (type.kind != PickleKind::kNumpyType) damaged("a numpy scalar's dtype is ", name_of(type.kind));
   const std::string_view bytes = as_text(argument(a, 1), "a numpy scalar's bytes");
   const ElementType* element = element_by_numpy(type.view());
-  if (!element || element->name[0] == 'c') damaged("a numpy scalar of dtype ", detail::printable(type.view()));
+  if (!element) damaged("a numpy scalar of dtype ", detail::printable(type.view()));
   if (bytes.size() != static_cast<size_t>(element->bytes))
     damaged("a numpy scalar of ", element->name, " has ", bytes.size(), " bytes");
+  if (element->numpy[0] == 'c') {
+    if (type.index != 0) damaged("a complex numpy scalar in big-endian byte order");
+    std::array<double, 2> parts{};
+    std::array<float, 2> narrow{};
+    if (bytes.size() == sizeof(narrow)) {
+      std::memcpy(narrow.data(), bytes.data(), sizeof(narrow));
+      std::copy(narrow.begin(), narrow.end(), parts.begin());
+    } else {
+      std::memcpy(parts.data(), bytes.data(), sizeof(parts));
+    }
+    return complex_number(parts[0], parts[1]);
+  }
   uint64_t bits = 0;
   std::memcpy(&bits, bytes.data(), bytes.size());
   if (type.index != 0) bits = __builtin_bswap64(bits) >> (64 - 8 * bytes.size());

@@ -175,6 +175,10 @@ class Reader {
   Id make_dict(const Arguments& a);
   Id make_default_dict(const Arguments& a);
   Id make_set(const Arguments& a);
+  Id make_list(const Arguments& a);
+  Id make_plain(const Arguments& a);
+  Id make_complex(const Arguments& a);
+  Id complex_number(double real, double imaginary);
   Id make_size(const Arguments& a);
   Id make_bytes(const Arguments& a);
   Id make_path(const Arguments& a);
@@ -185,7 +189,15 @@ class Reader {
   const char* pending_flag(Id metadata);
   Id rebuild_tensor_v3(const Arguments& a);
   Id rebuild_subclass(const Arguments& a);
+  Id unreadable_tensor(std::string problem, const ElementType* element = nullptr, Id size = kNoId);
+  Id rebuild_sparse(const Arguments& a);
+  Id rebuild_quantized(const Arguments& a);
+  Id rebuild_meta(const Arguments& a);
+  Id rebuild_nested(const Arguments& a);
+  Id rebuild_wrapper(const Arguments& a);
+  Id uninitialized(const Arguments& a);
   Id tensor_of_storage(const Arguments& a, const ElementType* element);
+  const ElementType* dtype_named(Id dtype) const;
   void set_layout(TensorSpec& spec, std::span<const Id> sizes, std::span<const Id> strides);
   Id numpy_type(const Arguments& a);
   Id numpy_array(const Arguments& a);

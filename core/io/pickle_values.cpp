@@ -30,6 +30,28 @@ constexpr ElementType kElements[] = {
     {"float8_e5m2", nullptr, nullptr, 1, false},
     {"float8_e5m2fnuz", nullptr, nullptr, 1, false},
     {"float8_e8m0fnu", nullptr, nullptr, 1, false},
+    {"float4_e2m1fn_x2", nullptr, nullptr, 1, false},
+    {"quint4x2", "QUInt4x2", nullptr, 1, false},
+    {"quint2x4", "QUInt2x4", nullptr, 1, false},
+    {"bits1x8", nullptr, nullptr, 1, false},
+    {"bits2x4", nullptr, nullptr, 1, false},
+    {"bits4x2", nullptr, nullptr, 1, false},
+    {"bits8", nullptr, nullptr, 1, false},
+    {"bits16", nullptr, nullptr, 2, false},
+    {"uint1", nullptr, nullptr, 1, false},
+    {"uint2", nullptr, nullptr, 1, false},
+    {"uint3", nullptr, nullptr, 1, false},
+    {"uint4", nullptr, nullptr, 1, false},
+    {"uint5", nullptr, nullptr, 1, false},
+    {"uint6", nullptr, nullptr, 1, false},
+    {"uint7", nullptr, nullptr, 1, false},
+    {"int1", nullptr, nullptr, 1, false},
+    {"int2", nullptr, nullptr, 1, false},
+    {"int3", nullptr, nullptr, 1, false},
+    {"int4", nullptr, nullptr, 1, false},
+    {"int5", nullptr, nullptr, 1, false},
+    {"int6", nullptr, nullptr, 1, false},
+    {"int7", nullptr, nullptr, 1, false},
 };
 
 const ElementType* find_element(const char* ElementType::*member, std::string_view wanted) {
@@ -105,6 +127,8 @@ Id Reader::global(std::string_view module, std::string_view name) {
   if (full.starts_with("numpy._core.")) full.erase(6, 1);
   full += '.';
   full += name;
+  if (full == "builtins.long") full = "builtins.int";  // Python 2's names, which protocol 2 writes
+  if (full == "builtins.xrange") full = "builtins.range";
   if (!is_listed(full))
     damaged("it names ", detail::printable(full),
             "; Tern reads tensors and plain containers and never runs code (save only"

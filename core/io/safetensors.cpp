@@ -4,10 +4,14 @@
 #include <bit>
 #include <cstring>
 #include <nlohmann/json.hpp>
+#include <optional>
+#include <sstream>
+#include <string_view>
 
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/mapped_file.h"
+#include "tern/core/io/pickle.h"
 #include "tern/core/io/state_file.h"
 
 namespace tern {
@@ -21,9 +25,32 @@ constexpr uint64_t kMaxHeader = 100'000'000;
 
 constexpr const char* kNames[] = {"F64", "F32", "BF16", "F16", "I64", "I32", "U8", "BOOL"};  // by DType
 
+/// An element type of the format that Tern has not, or reads as a larger one.
+struct OtherType {
+  const char* name;
+  int bits;
+  const char* torch_name;        // for messages
+  std::optional<DType> widened;  // what it is read as
+};
+constexpr OtherType kOtherTypes[] = {{"I8", 8, "int8", DType::kInt32},
+                                     {"I16", 16, "int16", DType::kInt32},
+                                     {"U16", 16, "uint16", DType::kInt32},
+                                     {"U32", 32, "uint32", DType::kInt64},
+                                     {"U64", 64, "uint64", {}},
+                                     {"C64", 64, "complex64", {}},
+                                     {"F8_E4M3", 8, "float8_e4m3fn", {}},
+                                     {"F8_E5M2", 8, "float8_e5m2", {}},
+                                     {"F8_E8M0", 8, "float8_e8m0fnu", {}},
+                                     {"F8_E4M3FNUZ", 8, "float8_e4m3fnuz", {}},
+                                     {"F8_E5M2FNUZ", 8, "float8_e5m2fnuz", {}},
+                                     {"F6_E2M3", 6, "float6_e2m3", {}},
+                                     {"F6_E3M2", 6, "float6_e3m2", {}},
+                                     {"F4", 4, "float4_e2m1", {}}};
+
 struct Entry {
   std::string name;
   DType dtype;
+  const OtherType* other;  // null: the type is `dtype`
   Shape shape;
   uint64_t begin, end;
 };
@@ -40,12 +67,19 @@ Entry parse_entry(const std::string& path, const std::string& name, const Json& 
                path, ": tensor '", name, "' has no valid \"", key, "\"");
     return value[key];
   };
-  Entry entry{name, DType::kFloat32, {}, 0, 0};
+  Entry entry{name, DType::kFloat32, nullptr, {}, 0, 0};
   const std::string dtype = member("dtype", false).get<std::string>();
   const auto known = std::find(std::begin(kNames), std::end(kNames), dtype);
-  TERN_CHECK(known != std::end(kNames), path, ": tensor '", name, "' has dtype ", dtype,
-             "; Tern reads F64, F32, BF16, F16, I64, I32, U8 and BOOL");
-  entry.dtype = static_cast<DType>(known - std::begin(kNames));
+  if (known != std::end(kNames)) {
+    entry.dtype = static_cast<DType>(known - std::begin(kNames));
+  } else {
+    entry.other = std::find_if(std::begin(kOtherTypes), std::end(kOtherTypes),
+                               [&](const OtherType& type) { return dtype == type.name; });
+    TERN_CHECK(entry.other != std::end(kOtherTypes), path, ": tensor '", name, "' has dtype ", detail::printable(dtype),
+               ", which the format does not have; Tern reads F64, F32, BF16, F16, I64, I32, ",
+               "I16, I8, U32, U16, U8 and BOOL");
+    entry.dtype = entry.other->widened.value_or(DType::kUInt8);
+  }
   std::vector<int64_t> sizes;
   for (const Json& size : member("shape", true)) {
     const uint64_t n = to_number(path, name, size, "a size");
@@ -61,11 +95,12 @@ Entry parse_entry(const std::string& path, const std::string& name, const Json& 
   TERN_CHECK(offsets.size() == 2, path, ": tensor '", name, "': data_offsets must be two numbers");
   entry.begin = to_number(path, name, offsets[0], "an offset");
   entry.end = to_number(path, name, offsets[1], "an offset");
-  int64_t bytes = 0;
-  TERN_CHECK(!__builtin_mul_overflow(entry.shape.numel(), size_of(entry.dtype), &bytes) && entry.begin <= entry.end &&
-                 entry.end - entry.begin == static_cast<uint64_t>(bytes),
-             path, ": tensor '", name, "': data_offsets [", entry.begin, ", ", entry.end, "] do not hold ", entry.shape,
-             " of ", entry.dtype);
+  int64_t bits = 0;
+  TERN_CHECK(
+      !__builtin_mul_overflow(entry.shape.numel(), entry.other ? entry.other->bits : 8 * size_of(entry.dtype), &bits) &&
+          bits % 8 == 0 && entry.begin <= entry.end && entry.end - entry.begin == static_cast<uint64_t>(bits / 8),
+      path, ": tensor '", name, "': data_offsets [", entry.begin, ", ", entry.end, "] do not hold ", entry.shape,
+      " of ", entry.other ? entry.other->torch_name : name_of(entry.dtype));
   return entry;
 }
 
@@ -80,6 +115,31 @@ void check_offsets(const std::string& path, const std::vector<Entry>& entries, u
     next = entry.end;
   }
   TERN_CHECK(next == bytes, path, ": ", bytes - next, " bytes after the last tensor belong to none");
+}
+
+template <class From, class To>
+void widen(const char* from, Tensor& to) {
+  To* out = to.data<To>();
+  for (int64_t i = 0; i < to.numel(); ++i) {
+    From value;  // the address may be odd
+    std::memcpy(&value, from + i * static_cast<int64_t>(sizeof(From)), sizeof(From));
+    out[i] = value;
+  }
+}
+
+/// A copy with elements of the larger type.
+Tensor widened(const Entry& entry, const char* data) {
+  Tensor tensor = empty(entry.shape, {.dtype = entry.dtype});
+  const std::string_view type = entry.other->name;
+  if (type == "I8")
+    widen<int8_t, int32_t>(data, tensor);
+  else if (type == "I16")
+    widen<int16_t, int32_t>(data, tensor);
+  else if (type == "U16")
+    widen<uint16_t, int32_t>(data, tensor);
+  else
+    widen<uint32_t, int64_t>(data, tensor);
+  return tensor;
 }
 
 }  // namespace
@@ -117,6 +177,17 @@ SafetensorsFile load_safetensors(const std::string& path) {
 
   char* data = mapping->data() + 8 + length;
   for (const Entry& entry : entries) {
+    if (entry.other && !entry.other->widened) {
+      std::ostringstream reason;
+      reason << entry.other->torch_name << " " << entry.shape << ": Tern has no " << entry.other->torch_name;
+      file.unreadable.push_back({entry.name, reason.str()});
+      continue;
+    }
+    if (entry.other) {
+      file.tensors.push_back({entry.name, widened(entry, data + entry.begin)});
+      file.widened[entry.name] = entry.other->torch_name;
+      continue;
+    }
     if (entry.dtype == DType::kBool)  // values other than 0 and 1 are invalid bools; the mapping is private
       for (char* byte = data + entry.begin; byte < data + entry.end; ++byte)
         if (*byte != 0 && *byte != 1) *byte = 1;

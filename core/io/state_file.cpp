@@ -12,7 +12,6 @@
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/mapped_file.h"
-#include "tern/core/io/safetensors.h"
 #include "tern/core/io/torch_file.h"
 
 namespace tern {
@@ -20,9 +19,9 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr const char* kContainers[] = {"state_dict",     "model_state_dict", "model",   "model_state", "net",
-                                       "network",        "module",           "weights", "params",      "model_ema",
-                                       "state_dict_ema", "ema_state_dict",   "ema",     "teacher",     "student"};
+constexpr const char* kContainers[] = {
+    "state_dict_ema", "model_ema", "state_dict", "model_state_dict", "model", "model_state", "net",    "network",
+    "module",         "weights",   "params",     "ema_state_dict",   "ema",   "teacher",     "student"};
 constexpr const char* kPrefixes[] = {"module.", "_orig_mod."};
 constexpr size_t kMaxDepth = 64, kMaxName = 1000, kMaxNames = 1'000'000, kMaxNameBytes = 64'000'000;
 // Containers may be shared, and a few bytes of sharing give any number of paths, so the work is limited: reading a
@@ -120,20 +119,30 @@ bool has_own_weights(const PickleValue& dict) {
   return false;
 }
 
-/// Enters the next container and collects its tensors; false when there is none to enter.
-bool enter_next(Collector& collector, PickleValue& value, StateFile& file, std::vector<Found>& tensors) {
-  if (!value.is(PickleKind::kDict) || has_own_weights(value)) return false;
-  for (const char* name : kContainers) {
+/// Enters the next container, or the one of that name, and collects its tensors; false when there is none to enter.
+bool enter_next(Collector& collector, PickleValue& value, StateFile& file, std::vector<Found>& tensors,
+                const std::string& wanted) {
+  if (!value.is(PickleKind::kDict) || (wanted.empty() && has_own_weights(value))) return false;
+  const std::string outer = file.container.empty() ? "" : file.container + ".";
+  PickleValue taken;
+  const auto try_to_enter = [&](const std::string& name) {
     const PickleValue inner = value.find(name);
-    if (!inner.is(PickleKind::kDict)) continue;
+    if (!inner.is(PickleKind::kDict)) return;
     collector.collect(inner);
-    if (collector.tensors.empty()) continue;
+    if (collector.tensors.empty()) return;
+    if (taken.defined()) {
+      file.other_containers.push_back(outer + name);
+      return;
+    }
     tensors = collector.tensors;
-    value = inner;
-    file.container += (file.container.empty() ? "" : ".") + std::string(name);
-    return true;
-  }
-  return false;
+    taken = inner;
+    file.container = outer + name;
+  };
+  if (!wanted.empty()) try_to_enter(wanted);
+  for (const char* name : kContainers)
+    if (name != wanted && (wanted.empty() || taken.defined())) try_to_enter(name);
+  if (taken.defined()) value = taken;
+  return taken.defined();
 }
 
 /// Removes prefixes as long as every name has the same one; returns what was removed.
@@ -159,7 +168,7 @@ std::string strip_prefixes(std::vector<Found>& found) {
   return taken;
 }
 
-StateFile from_torch(const std::string& path, const StateFileOptions& options) {
+StateFile from_torch(const std::string& path, const StateFileOptions& options, const std::string& wanted) {
   constexpr int kMaxContainers = 8;  // a dict may contain itself under "model"
   TorchFile torch = load_torch(path);
   StateFile file;
@@ -172,8 +181,12 @@ StateFile from_torch(const std::string& path, const StateFileOptions& options) {
     file.other_entries.emplace_back(detail::printable(f.name, kMaxName), f.value.describe());
   std::vector<Found> tensors = collector.tensors;
   PickleValue value = file.contents;
-  for (int i = 0; !options.whole && i < kMaxContainers; ++i)
-    if (!enter_next(collector, value, file, tensors)) break;
+  for (int i = 0; !options.whole && i < kMaxContainers; ++i) {
+    const bool named = i == 0 && !wanted.empty();
+    if (enter_next(collector, value, file, tensors, named ? wanted : "")) continue;
+    TERN_CHECK(!named, path, ": holds no tensors under '", detail::printable(wanted), "'");
+    break;
+  }
   if (!options.whole) file.prefix = strip_prefixes(tensors);
   std::unordered_set<std::string_view> names;
   for (const auto& [name, value] : tensors) {
@@ -195,6 +208,8 @@ StateFile from_safetensors(const std::string& path) {
   file.path = path;
   file.format = "safetensors";
   file.tensors = std::move(given.tensors);
+  file.widened = std::move(given.widened);
+  file.unreadable = std::move(given.unreadable);
   for (const auto& [key, value] : given.metadata) file.other_entries.emplace_back(key, value);
   return file;
 }
@@ -269,7 +284,16 @@ bool names_global(std::string_view bytes) {
 
 }  // namespace
 
-StateFile load_state_file(const std::string& path, const StateFileOptions& options) {
+std::string file_of_weights(const std::string& path) {
+  const size_t colon = path.rfind(':');
+  if (colon == std::string::npos || colon == 0 || detail::name_exists(path)) return path;
+  const std::string file = path.substr(0, colon);
+  return detail::name_exists(file) ? file : path;
+}
+
+StateFile load_state_file(const std::string& given, const StateFileOptions& options) {
+  const std::string path = file_of_weights(given);
+  const std::string wanted = path == given ? "" : given.substr(path.size() + 1);
   const MappedFile mapping(path);
   const std::string_view bytes(mapping.data(), mapping.bytes());
   TERN_CHECK(!bytes.empty(), path, ": the file is empty");
@@ -277,13 +301,16 @@ StateFile load_state_file(const std::string& path, const StateFileOptions& optio
              ": a pointer of Git LFS, not the file itself; fetch it with git lfs pull");
   // Damaged at the beginning: the reader of that format reports how.
   const bool named = path.ends_with(".safetensors");
-  if (is_safetensors(bytes) || (named && !is_torch(bytes))) return from_safetensors(path);
+  if (is_safetensors(bytes) || (named && !is_torch(bytes))) {
+    TERN_CHECK(wanted.empty(), path, ": a safetensors file holds no container '", detail::printable(wanted), "'");
+    return from_safetensors(path);
+  }
   // A pickle of protocol 0 or 1 has no signature; it begins with a mark, an empty container or a global.
   const bool may_be_pickle = std::string_view("(]}").find(bytes[0]) != std::string_view::npos || names_global(bytes);
   TERN_CHECK(is_torch(bytes) || may_be_pickle, path,
              ": neither a safetensors file nor one that PyTorch writes; it begins with '", detail::printable(bytes, 16),
              "'");
-  return from_torch(path, options);
+  return from_torch(path, options, wanted);
 }
 
 void verify_files_of(const StateView& tensors) {

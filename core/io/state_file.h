@@ -7,22 +7,18 @@
 #include <vector>
 
 #include "tern/core/io/pickle.h"
+#include "tern/core/io/safetensors.h"
 #include "tern/core/tensor.h"
 
 namespace tern {
-
-/// A tensor in the file whose element type Tern does not support (complex, uint64, float8, ...).
-struct UnreadableTensor {
-  std::string name;
-  std::string reason;  // "complex64 [2, 3]: Tern has no complex64"
-};
 
 struct StateFile {
   std::string path;       // of the file; for a folder: of the one file, or of the index of its parts
   std::string format;     // "safetensors", "PyTorch (zip)", "PyTorch (older format)" or "pickle"
   std::string container;  // the path of the tensors in the file: "model", "checkpoint.state_dict", "" for all of it
-  std::string prefix;     // removed from every name: "module."
-  StateView tensors;      // in the file's order
+  std::vector<std::string> other_containers;   // next to it, with tensors too: another's paths, "state_dict"
+  std::string prefix;                          // removed from every name: "module."
+  StateView tensors;                           // in the file's order
   std::map<std::string, std::string> widened;  // tensors of a narrower type in the file: name to "int16"
   std::vector<UnreadableTensor> unreadable;
   std::vector<std::pair<std::string, std::string>> other_entries;  // {"epoch", "7"}; safetensors' metadata
@@ -36,15 +32,18 @@ struct StateFileOptions {
 /// Names: a dict's keys and a list's positions, joined by dots ("layers.0.weight"). A file of a single tensor gives it
 /// the name "tensor".
 /// Containers: in a dict without direct weights (floating-point tensors of one dimension or more) the first of the keys
-/// "state_dict", "model_state_dict", "model", "model_state", "net", "network", "module", "weights", "params",
-/// "model_ema", "state_dict_ema", "ema_state_dict", "ema", "teacher", "student" that holds a dict with tensors is
-/// entered, and so on.
-/// Prefixes: "module." (DataParallel) and "_orig_mod." (torch.compile) are removed when every name has them; swa_utils'
-/// "n_averaged" is then dropped.
+/// "state_dict_ema", "model_ema" (as in timm the average is taken), "state_dict", "model_state_dict", "model",
+/// "model_state", "net", "network", "module", "weights", "params", "ema_state_dict", "ema", "teacher", "student" that
+/// holds a dict with tensors is entered, and so on. "FILE:NAME", where there is no such file, is FILE with the
+/// container NAME of its outermost dict instead. Prefixes: "module." (DataParallel) and "_orig_mod." (torch.compile)
+/// are removed when every name has them; swa_utils' "n_averaged" is then dropped.
 ///
 /// Errors: those of load_safetensors and load_torch, an unknown format, nesting of more than 64 containers, two tensors
-/// with the same name.
+/// with the same name, no container of the name in the path.
 StateFile load_state_file(const std::string& path, const StateFileOptions& options = {});
+
+/// FILE of a path "FILE:NAME" (load_state_file), otherwise the path.
+std::string file_of_weights(const std::string& path);
 
 /// The weights of a model folder in the layout of transformers: the first that exists of model.safetensors,
 /// model.safetensors.index.json, pytorch_model.bin, pytorch_model.bin.index.json. An index names the files of the

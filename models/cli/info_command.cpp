@@ -106,6 +106,8 @@ void describe_file(const std::string& path) {
     std::cout << "a model's weights: " << weights.tensors.size() << " tensors"
               << (weights.container.empty() ? "" : " under " + tern::detail::printable(weights.container))
               << (weights.prefix.empty() ? "" : ", without the prefix " + weights.prefix) << "\n";
+  for (const std::string& name : weights.other_containers)
+    std::cout << "other weights: " << path << ":" << tern::detail::printable(name) << "\n";
 }
 
 void describe_world(dist::World& world, const dist::Launch& launch, Device device) {
@@ -145,7 +147,8 @@ int info(const InfoOptions& a) {
     describe_machine(launch.is_parallel(), device);
     if (launch.is_parallel()) return describe_job(launch, device);
   } else if (std::filesystem::is_directory(a.path, error)) {
-    const auto model = models::load_pretrained<models::Model>(a.path);
+    const auto model = models::load_pretrained<models::Model>(
+        a.path, {.log = [](const std::string& line) { std::cerr << line << "\n"; }});
     std::cout << model->config_json() << nn::summary(*model);
   } else {
     describe_file(a.path);

@@ -103,6 +103,47 @@ TEST_F(Safetensors, BoolsThatAreNeitherZeroNorOne) {
   EXPECT_EQ(load_safetensors(file).tensors[0].tensor.to_vector<double>(), (std::vector<double>{0, 1, 1}));
 }
 
+/// Of every type that the reference has: read where a type of Tern's holds it, else named.
+TEST_F(Safetensors, OtherTypes) {
+  const std::string bytes("\xff\x81\x80\x7f\x02\xff\xfe\xff", 8);
+  std::string header = "{", data;
+  const auto add = [&](const std::string& dtype, size_t elements, size_t size) {
+    header += (header.size() > 1 ? ",\"" : "\"") + dtype + R"(":{"dtype":")" + dtype + R"(","shape":[)" +
+              std::to_string(elements) + R"(],"data_offsets":[)" + std::to_string(data.size()) + "," +
+              std::to_string(data.size() + size) + "]}";
+    data += bytes.substr(0, size);
+  };
+  add("I8", 3, 3);  // what follows is not aligned
+  add("I16", 2, 4);
+  add("U16", 2, 4);
+  add("U32", 2, 8);
+  for (const char* float8 : {"F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"}) add(float8, 3, 3);
+  add("U64", 1, 8);
+  add("C64", 1, 8);
+  add("F6_E2M3", 4, 3);
+  add("F6_E3M2", 4, 3);
+  add("F4", 6, 3);
+  add("U8", 2, 2);
+  const std::string path = file_of(header + "}");
+  std::ofstream(path, std::ios::binary | std::ios::app) << data;
+  const SafetensorsFile file = load_safetensors(path);
+  ASSERT_EQ(file.tensors.size(), 5u);
+  const auto values = [&](const char* name) { return find(file.tensors, name).to_vector<double>(); };
+  EXPECT_EQ(values("I8"), (std::vector<double>{-1, -127, -128}));
+  EXPECT_EQ(values("I16"), (std::vector<double>{-32257, 0x7f80}));
+  EXPECT_EQ(values("U16"), (std::vector<double>{0x81ff, 0x7f80}));
+  EXPECT_EQ(values("U32"), (std::vector<double>{0x7f8081ff, 0xfffeff02}));
+  EXPECT_EQ(values("U8"), (std::vector<double>{255, 0x81}));
+  EXPECT_EQ(find(file.tensors, "I8").dtype(), int32);
+  EXPECT_EQ(find(file.tensors, "U32").dtype(), int64);
+  EXPECT_EQ(file.widened, (std::map<std::string, std::string>{
+                              {"I16", "int16"}, {"I8", "int8"}, {"U16", "uint16"}, {"U32", "uint32"}}));
+  ASSERT_EQ(file.unreadable.size(), 10u);
+  EXPECT_EQ(file.unreadable[0].name, "F8_E4M3");
+  EXPECT_EQ(file.unreadable[0].reason, "float8_e4m3fn [3]: Tern has no float8_e4m3fn");
+  EXPECT_EQ(file.unreadable[9].reason, "float4_e2m1 [6]: Tern has no float4_e2m1");
+}
+
 TEST_F(Safetensors, EveryTruncationIsAnError) {
   save_safetensors({{"weight", ones({3, 2})}, {"ids", arange(0, 2)}}, path(), {{"k", "v"}});
   const std::string whole = read_whole_file(path());
@@ -164,7 +205,11 @@ TEST_F(Safetensors, HostileHeaders) {
   expect_rejected(entry("F32", "[4611686018427387904]", "[0,0]"), 0, {"'x'"});
   expect_rejected(entry("F32", "[1e400]", "[0,8]"), 8, {});
   expect_rejected(entry("F32", "[1,1,1,1,1,1,1,1,1]", "[0,4]"), 4, {"at most 8"});
-  expect_rejected(entry("F8_E4M3", "[2]", "[0,2]"), 2, {"F8_E4M3", "BOOL"});
+  expect_rejected(entry("F8_E4M3", "[2]", "[0,3]"), 3, {"'x'", "[2]", "float8_e4m3fn"});
+  expect_rejected(entry("F4", "[3]", "[0,2]"), 2, {"'x'", "[3]", "float4_e2m1"});
+  expect_rejected(entry("I16", "[2]", "[0,2]"), 2, {"'x'", "[2]", "int16"});
+  expect_rejected(entry("U64", "[2305843009213693952]", "[0,0]"), 0, {"'x'", "uint64"});
+  expect_rejected(entry("I4", "[2]", "[0,1]"), 1, {"I4", "BOOL"});
   expect_rejected(entry("f32", "[2]", "[0,8]"), 8, {"f32"});
   expect_rejected(R"({"x":{"dtype":1,"shape":[],"data_offsets":[0,4]}})", 4, {"dtype"});
   expect_rejected(R"({"x":{"shape":[],"data_offsets":[0,4]}})", 4, {"dtype"});

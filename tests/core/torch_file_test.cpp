@@ -2,6 +2,7 @@
 
 #include <zlib.h>
 
+#include <map>
 #include <set>
 
 #include "tern/core/io/input_file.h"
@@ -117,6 +118,43 @@ TEST_F(TorchFiles, TypesThatTernHasNot) {
   EXPECT_EQ(file.unreadable[0].reason, "complex64 [2]: Tern has no complex64");
 }
 
+/// Sparse, quantised, nested and sub-byte tensors, those without values, and what is no tensor.
+TEST_F(TorchFiles, OddTensorsBesideTheWeights) {
+  for (const char* name : {"odd2.pt", "odd4.pt"}) {
+    SCOPED_TRACE(name);
+    const StateFile weights = load_state_file(kGolden + name);
+    ASSERT_EQ(weights.tensors.size(), 1u);
+    EXPECT_EQ(weights.container, "model");
+    EXPECT_EQ(weights.tensors[0].tensor.to_vector<double>(), (std::vector<double>{0, 1, 2, 3, 4, 5}));
+    EXPECT_TRUE(weights.unreadable.empty());
+    const StateFile whole = load_state_file(kGolden + name, {.whole = true});
+    EXPECT_TRUE(find(whole.tensors, "odd.buffer").defined());
+    std::map<std::string, std::string> reasons;
+    for (const UnreadableTensor& tensor : whole.unreadable) reasons[tensor.name] = tensor.reason;
+    const std::map<std::string, std::string> expected = {
+        {"odd.coo", "float32 [3, 3]: a sparse tensor (sparse_coo); Tern has only dense ones"},
+        {"odd.csr", "float32 [3, 3]: a sparse tensor (sparse_csr); Tern has only dense ones"},
+        {"odd.parameter", "float32 [3, 3]: a sparse tensor (sparse_coo); Tern has only dense ones"},
+        {"odd.quantised", "qint8 [3, 3]: a quantised tensor, which Tern has not"},
+        {"odd.channels", "quint8 [3, 3]: a quantised tensor, which Tern has not"},
+        {"odd.meta", "float32 [2, 3]: a tensor on PyTorch's meta device, which has no values"},
+        {"odd.bits", "bits8 [2]: Tern has no bits8"},
+        {"odd.float4", "float4_e2m1fn_x2 [2, 3]: Tern has no float4_e2m1fn_x2"},
+        {"odd.float8", "float8_e8m0fnu [2]: Tern has no float8_e8m0fnu"},
+        {"odd.uint64", "uint64 [2]: Tern has no uint64"},
+        {"odd.nested", "a nested tensor; Tern has only those of one shape"},
+        {"odd.lazy", "a lazy module's parameter, without values"}};
+    EXPECT_EQ(reasons, expected);
+    std::map<std::string, std::string> others(whole.other_entries.begin(), whole.other_entries.end());
+    EXPECT_EQ(others["complex"], "(1-2.5j)");
+    EXPECT_EQ(others["numpy_complex"], "(0.5+1j)");
+    EXPECT_EQ(others["deque"], "list of 2");
+    EXPECT_EQ(others["counts.a"], "1");
+    EXPECT_EQ(whole.contents.find("complex").as_text(), "(1-2.5j)");
+    EXPECT_EQ(whole.contents.find("deque")[1].as_integer(), 2);
+  }
+}
+
 TEST_F(TorchFiles, CodeIsRefusedByItsName) {
   for (const char* name : {"hostile.pt", "older_hostile.pt"})
     expect_error([&] { load_state_file(kGolden + name); }, {name, "it names posix.system", "never runs code"});
@@ -210,6 +248,34 @@ TEST_F(TorchFiles, TensorsThatDoNotFitTheirStorage) {
   refused(tensor_pickle(6, 0, {2}, {1}, "os\nFloatStorage"), {"os.FloatStorage"});
   const std::vector<int64_t> nine(9, 1);
   EXPECT_EQ(load(archive(tensor_pickle(6, 0, nine, nine))).unreadable[0].reason, "9 dimensions; Tern has at most 8");
+}
+
+/// As timm does, the average is taken, and the other set by its name.
+TEST_F(TorchFiles, SeveralContainers) {
+  const auto archive = [](const std::string& entries) {
+    const std::string one = tensor_pickle(1, 0, {1}, {1});
+    const std::string tensor = one.substr(6, one.size() - 8);  // the tensor alone
+    std::string pickle = "\x80\x02}("s;
+    for (const std::string name : {"state_dict", "state_dict_ema", "model"})
+      if (entries.find("|" + name + "|") != std::string::npos)
+        pickle += "U"s + static_cast<char>(name.size()) + name + "}U\1" + name.back() + tensor + "s";
+    return zip({{"a/data.pkl", pickle + "u."}, {"a/data/0", std::string(4, '\0')}});
+  };
+  StateFile file = load(archive("|state_dict|state_dict_ema|model|"));
+  EXPECT_EQ(file.container, "state_dict_ema");
+  EXPECT_EQ(file.other_containers, (std::vector<std::string>{"state_dict", "model"}));
+  EXPECT_EQ(file.tensors[0].name, "a");
+  const test::TemporaryFolder folder;
+  const std::string path = (folder.path() / "both.pth").string();
+  std::ofstream(path, std::ios::binary) << archive("|state_dict|state_dict_ema|");
+  file = load_state_file(path + ":state_dict");
+  EXPECT_EQ(file.container, "state_dict");
+  EXPECT_EQ(file.path, path);
+  EXPECT_EQ(file.tensors[0].name, "t");
+  EXPECT_EQ(file.other_containers, (std::vector<std::string>{"state_dict_ema"}));
+  expect_error([&] { load_state_file(path + ":model"); }, {path, "no tensors under 'model'"});
+  expect_error([&] { load_state_file(path + ".x:model"); }, {"No such file"});
+  EXPECT_EQ(load(archive("|state_dict|")).other_containers.size(), 0u);
 }
 
 TEST_F(TorchFiles, BoolsThatAreNeitherZeroNorOne) {

@@ -222,6 +222,35 @@ def model_parts():
     (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index, indent=2, sort_keys=True) + "\n")
 
 
+def odd_values():
+    """Tensors that are not dense arrays of a usual type, and containers and numbers beside the weights."""
+    eye = torch.eye(3)
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    state = {"model": {"weight": torch.arange(6.0).reshape(2, 3)}}
+    state["odd"] = {
+        "coo": eye.to_sparse(),
+        "csr": eye.to_sparse_csr(),
+        "parameter": torch.nn.Parameter(eye.to_sparse()),
+        "quantised": torch.quantize_per_tensor(eye, 0.1, 1, torch.qint8),
+        "channels": torch.quantize_per_channel(eye, torch.ones(3), torch.zeros(3, dtype=torch.long), 0, torch.quint8),
+        "meta": torch.empty(2, 3, device="meta"),
+        "bits": torch.zeros(2, dtype=torch.bits8),
+        "float4": torch.zeros(2, 3, dtype=torch.float4_e2m1fn_x2),
+        "float8": torch.ones(2).to(torch.float8_e8m0fnu),
+        "uint64": torch.ones(2, dtype=torch.uint64),
+        "nested": nested,
+        "lazy": torch.nn.UninitializedParameter(),
+        "buffer": torch.nn.Buffer(torch.ones(2)),
+    }
+    state["complex"] = 1 - 2.5j
+    state["numpy_complex"] = numpy.complex64(0.5 + 1j)
+    state["deque"] = collections.deque([1, 2], maxlen=5)
+    state["counts"] = collections.defaultdict(int, {"a": 1})
+    state["lists"] = collections.defaultdict(list)
+    state["plain"] = [slice(1, 2), range(3), ...]
+    return state
+
+
 def main():
     FOLDER.mkdir(exist_ok=True)
     tensors = every_dtype()
@@ -232,6 +261,8 @@ def main():
                                "b": torch.tensor([1, 2**32 - 1], dtype=torch.uint32)}), widened(u))
     save("views.pt", views(), views())
     save("older_views.pt", views(), views(), _use_new_zipfile_serialization=False)
+    for protocol in (2, 4):
+        torch.save(odd_values(), FOLDER / f"odd{protocol}.pt", pickle_protocol=protocol)
     torch.save({"good": torch.ones(2), "odd": torch.ones(2, dtype=torch.complex64)}, FOLDER / "complex.pt")
     expect("complex.pt", {"good": torch.ones(2)})
     protocol_files({"w": torch.linspace(-2, 2, 6).view(2, 3), "b": torch.tensor([1, 2], dtype=torch.int64)})
