@@ -41,8 +41,14 @@ class WordPiece {
   /// lacks [UNK].
   static WordPiece from_file(const std::string& path, const WordPieceOptions& options = {});
 
-  /// Reads DIR/vocab.txt or, if that is missing, the WordPiece model in DIR/tokenizer.json. `do_lower_case`,
-  /// `strip_accents` and `tokenize_chinese_chars` come from DIR/tokenizer_config.json if it exists.
+  /// Reads the WordPiece model in DIR/tokenizer.json or, if that is missing, DIR/vocab.txt, as transformers 5 does:
+  /// with the class BertTokenizer or DistilBertTokenizer (tokenizer_class in tokenizer_config.json, else in
+  /// config.json, whose model_type implies it too) the options are `do_lower_case`, `strip_accents` and
+  /// `tokenize_chinese_chars` of tokenizer_config.json, or the defaults; with PreTrainedTokenizerFast or
+  /// TokenizersBackend those of tokenizer.json; without a class those of tokenizer_config.json before those of
+  /// tokenizer.json. Throws Error for another class, for added tokens (also of added_tokens.json and
+  /// special_tokens_map.json), and for a tokenizer.json that is not BERT's: another normalizer, or none that adds [CLS]
+  /// and [SEP].
   static WordPiece from_folder(const std::string& dir);
 
   /// The 30,522 tokens of bert-base-uncased, built into the library.

@@ -67,6 +67,31 @@ std::vector<std::string_view> tokens_by_id(const json& vocabulary, const std::st
   return tokens;
 }
 
+constexpr const char* kSpecial[] = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
+
+/// Fails unless a token added to the vocabulary is one of kSpecial, without rules of its own: Tern matches no others.
+void check_added(const json& added, const json& content, const std::string& name) {
+  bool plain = std::find(std::begin(kSpecial), std::end(kSpecial), content) != std::end(kSpecial);
+  for (const char* flag : {"single_word", "lstrip", "rstrip", "normalized"})
+    plain = plain && (!added.is_object() || !added.contains(flag) || added[flag] == false);
+  TERN_CHECK(plain, name, ": added tokens other than plain [PAD] [UNK] [CLS] [SEP] [MASK] are not supported: ",
+             shortened(added.is_object() ? added : content));
+}
+
+/// Whether a post-processor puts [CLS] in front and [SEP] behind, and nothing else.
+bool adds_cls_and_sep(const json& processor) {
+  if (!processor.is_object() || !processor.contains("type")) return false;
+  if (processor["type"] == "BertProcessing") return true;
+  if (processor["type"] != "TemplateProcessing" || !processor.contains("single")) return false;
+  const json expected = R"(["[CLS]", "A", "[SEP]"])"_json;
+  json found = json::array();
+  for (const json& part : processor["single"])
+    for (const char* kind : {"SpecialToken", "Sequence"})
+      if (part.is_object() && part.contains(kind) && part[kind].is_object() && part[kind].contains("id"))
+        found.push_back(part[kind]["id"]);
+  return found == expected && processor["single"].size() == expected.size();
+}
+
 /// Fails unless tokenizer.json describes BERT's tokenizer as it is implemented here.
 void check_model(const json& root, const std::string& name) {
   const auto expect = [&](const char* path, const json& expected) {
@@ -81,18 +106,64 @@ void check_model(const json& root, const std::string& name) {
   expect("/normalizer/type", "BertNormalizer");
   expect("/normalizer/clean_text", true);
   expect("/pre_tokenizer/type", "BertPreTokenizer");
+  const json processor = root.contains("post_processor") ? root["post_processor"] : json();
+  TERN_CHECK(adds_cls_and_sep(processor), name, ": /post_processor must add [CLS] and [SEP], as BERT's does; got ",
+             shortened(processor));
   const json added_tokens = root.contains("added_tokens") ? root["added_tokens"] : json::array();
   TERN_CHECK(added_tokens.is_array(), name, ": added_tokens must be an array, got ", shortened(added_tokens));
-  const std::vector<json> special = {"[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"};
-  for (const json& added : added_tokens) {
-    const json content = added.is_object() && added.contains("content") ? added["content"] : json();
-    bool plain = std::find(special.begin(), special.end(), content) != special.end();
-    for (const char* flag : {"single_word", "lstrip", "rstrip", "normalized"}) {
-      plain = plain && (!added.contains(flag) || added[flag] == false);
-    }
-    TERN_CHECK(plain, name,
-               ": added tokens other than plain [PAD] [UNK] [CLS] [SEP] [MASK] are not supported: ", shortened(added));
+  for (const json& added : added_tokens)
+    check_added(added, added.is_object() && added.contains("content") ? added["content"] : json(), name);
+}
+
+/// Fails if tokenizer_config.json or special_tokens_map.json gives a special token another text or names more of them.
+void check_special_tokens(const json& config, const std::string& name) {
+  const auto text_of = [](const json& token) {
+    return token.is_object() && token.contains("content") ? token["content"] : token;
+  };
+  for (const char* special : kSpecial) {
+    const std::string token = special, key = lower_ascii(token.substr(1, token.size() - 2)) + "_token";
+    const json given = config.contains(key) ? text_of(config[key]) : json();
+    TERN_CHECK(given.is_null() || given == token, name, ": ", key, " must be ", token, ", got ", shortened(given));
   }
+  for (const char* list : {"additional_special_tokens", "extra_special_tokens"})
+    if (config.contains(list))
+      for (const json& token : config[list]) check_added(token, text_of(token), name);
+  if (config.contains("added_tokens_decoder"))
+    for (const json& token : config["added_tokens_decoder"]) check_added(token, text_of(token), name);
+}
+
+/// How a folder's files are to be read, by its tokenizer's class.
+enum class Rules {
+  kBert,     // the vocabulary is read, everything else is the class's or in tokenizer_config.json
+  kWhole,    // everything is in tokenizer.json
+  kUnnamed,  // no class: tokenizer.json, and what tokenizer_config.json has in place of it
+};
+
+/// Throws Error for a class that Tern does not have.
+Rules rules_of(const fs::path& dir, const json& config) {
+  json name = config.contains("tokenizer_class") ? config["tokenizer_class"] : json();
+  fs::path source = dir / "tokenizer_config.json";
+  const fs::path model = dir / "config.json";
+  if (name.is_null() && detail::name_exists(model.string())) {
+    const json fields = read_json_object(model.string());
+    source = model;
+    if (fields.contains("tokenizer_class")) name = fields["tokenizer_class"];
+    const json type = fields.contains("model_type") ? fields["model_type"] : json();
+    if (name.is_null() && (type == "distilbert" || type == "bert")) name = "BertTokenizer";
+  }
+  if (name.is_null()) return Rules::kUnnamed;
+  for (const char* known : {"BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast"})
+    if (name == known) return Rules::kBert;
+  TERN_CHECK(name == "PreTrainedTokenizerFast" || name == "TokenizersBackend", source.string(), ": tokenizer_class is ",
+             shortened(name),
+             ", which Tern does not have; it has BertTokenizer, DistilBertTokenizer, and PreTrainedTokenizerFast with "
+             "BERT's parts");
+  return Rules::kWhole;
+}
+
+/// The object in a file; an empty one if there is no file.
+json object_in(const fs::path& path) {
+  return detail::name_exists(path.string()) ? read_json_object(path.string()) : json::object();
 }
 
 }  // namespace
@@ -121,10 +192,19 @@ WordPiece WordPiece::from_embedded(const WordPieceOptions& options) {
 }
 
 WordPiece WordPiece::from_folder(const std::string& dir) {
-  const fs::path vocab = fs::path(dir) / "vocab.txt", model = fs::path(dir) / "tokenizer.json";
-  const bool has_vocab = detail::name_exists(vocab.string());
-  TERN_CHECK(has_vocab || detail::name_exists(model.string()), dir,
-             ": no tokenizer here; expected vocab.txt or tokenizer.json");
+  const fs::path folder(dir), vocab = folder / "vocab.txt", model = folder / "tokenizer.json",
+                              settings = folder / "tokenizer_config.json";
+  const bool has_vocab = detail::name_exists(vocab.string()), has_model = detail::name_exists(model.string());
+  TERN_CHECK(has_vocab || has_model, dir, ": no tokenizer here; expected vocab.txt or tokenizer.json");
+  const json config = object_in(settings);
+  const Rules rules = rules_of(folder, config);
+  TERN_CHECK(has_model || rules != Rules::kWhole, model.string(), ": no such file; the tokenizer_class of ",
+             settings.string(), " needs it");
+  check_special_tokens(config, settings.string());
+  check_special_tokens(object_in(folder / "special_tokens_map.json"), (folder / "special_tokens_map.json").string());
+  const json added = object_in(folder / "added_tokens.json");
+  for (const auto& [token, id] : added.items()) check_added(id, token, (folder / "added_tokens.json").string());
+
   WordPieceOptions options;
   const auto apply = [&options](const json& from, const char* lowercase, const char* cjk, const fs::path& path) {
     options.lowercase = read_flag(from, lowercase, path).value_or(options.lowercase);
@@ -132,20 +212,20 @@ WordPiece WordPiece::from_folder(const std::string& dir) {
     options.split_cjk = read_flag(from, cjk, path).value_or(options.split_cjk);
   };
   json root;
-  if (!has_vocab) {
+  if (has_model) {
     root = read_json_object(model.string());
     check_model(root, model.string());
-    apply(root["normalizer"], "lowercase", "handle_chinese_chars", model);
     const json& limit = root["model"]["max_input_chars_per_word"];  // null if absent
     const std::optional<std::int64_t> max_chars = integer_in(limit);
     TERN_CHECK(limit.is_null() || (max_chars && *max_chars >= 0), model.string(),
                ": /model/max_input_chars_per_word must be a whole number, got ", shortened(limit));
-    if (max_chars) options.max_word_chars = static_cast<std::size_t>(*max_chars);
+    if (rules != Rules::kBert) {
+      apply(root["normalizer"], "lowercase", "handle_chinese_chars", model);
+      if (max_chars) options.max_word_chars = static_cast<std::size_t>(*max_chars);
+    }
   }
-  const fs::path config = fs::path(dir) / "tokenizer_config.json";
-  if (detail::name_exists(config.string()))
-    apply(read_json_object(config.string()), "do_lower_case", "tokenize_chinese_chars", config);
-  if (has_vocab) return from_file(vocab.string(), options);
+  if (rules != Rules::kWhole) apply(config, "do_lower_case", "tokenize_chinese_chars", settings);
+  if (!has_model) return from_file(vocab.string(), options);
   return WordPiece(build(tokens_by_id(root["model"]["vocab"], model.string()), model.string()), options);
 }
 

@@ -17,7 +17,12 @@ TextPipeline::TextPipeline(std::unique_ptr<SequenceClassifier> model, data::Word
 
 TextPipeline TextPipeline::load(const std::string& dir, const BuildOptions& options) {
   auto model = load_pretrained<SequenceClassifier>(dir, options);
-  return {std::move(model), data::WordPiece::from_folder(dir)};
+  TextPipeline pipeline(std::move(model), data::WordPiece::from_folder(dir));
+  const int64_t rows = pipeline.model().vocab_size(), tokens = pipeline.tokenizer().vocab_size();
+  if (options.log && tokens < rows)
+    options.log(dir + ": the model's vocab_size is " + std::to_string(rows) + ", the vocabulary has " +
+                std::to_string(tokens) + " tokens; the other embeddings are not used");
+  return pipeline;
 }
 
 void TextPipeline::save(const std::string& dir) const {

@@ -72,6 +72,7 @@ TEST_F(WordPieceFiles, TokenizerJsonWithoutVocabTxt) {
     "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": false, "strip_accents": null,
                    "lowercase": false},
     "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "post_processor": {"type": "BertProcessing", "sep": ["[SEP]", 3], "cls": ["[CLS]", 2]},
     "model": {"unk_token": "[UNK]", "continuing_subword_prefix": "##",
               "max_input_chars_per_word": 5, "vocab": {"##b": 2, "[UNK]": 0, "a": 1}}})");
   const auto load = [&] {
@@ -99,6 +100,8 @@ TEST_F(WordPieceFiles, TokenizerJsonWithoutVocabTxt) {
   EXPECT_TRUE(contains(error_with("/added_tokens/0/content", 3), {"not supported"}));
   EXPECT_TRUE(contains(error_with("/added_tokens/0/lstrip", true), {"not supported"}));
   EXPECT_TRUE(contains(error_with("/normalizer", nullptr), {"BertNormalizer"}));
+  EXPECT_TRUE(contains(error_with("/post_processor", nullptr), {"/post_processor must add [CLS] and [SEP]"}));
+  EXPECT_TRUE(contains(error_with("/post_processor/type", "RobertaProcessing"), {"/post_processor"}));
   EXPECT_TRUE(contains(error_with("/model", 5), {"unk_token"}));
   for (const nlohmann::json& value :
        {nlohmann::json("5"), nlohmann::json(true), nlohmann::json(2.5), nlohmann::json(-1), nlohmann::json(UINT64_MAX),
@@ -109,6 +112,66 @@ TEST_F(WordPieceFiles, TokenizerJsonWithoutVocabTxt) {
   json = good;
   json["model"]["max_input_chars_per_word"] = nullptr;
   EXPECT_EQ(load().options().max_word_chars, WordPieceOptions().max_word_chars);
+}
+
+/// Whose options count depends on the class. The ids are those of transformers 5.24's AutoTokenizer.
+TEST_F(WordPieceFiles, ClassesOfTokenizers) {
+  nlohmann::json model = nlohmann::json::parse(R"({
+    "added_tokens": [{"id": 0, "content": "[PAD]", "special": true, "lstrip": false, "normalized": false}],
+    "normalizer": {"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null,
+                   "lowercase": true},
+    "pre_tokenizer": {"type": "BertPreTokenizer"},
+    "post_processor": {"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]", "type_id": 0}},
+      {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "[SEP]", "type_id": 0}}]},
+    "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##",
+              "max_input_chars_per_word": 5,
+              "vocab": {"[PAD]": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 4, "ab": 5, "##c": 6, "Ab": 7,
+                        "é": 8, "e": 9, "abbbb": 10, "##b": 11, "a": 12}}})");
+  const std::string dir = root().string();
+  write("vocab.txt", "[UNK]\n[CLS]\n[SEP]\n[PAD]\n");  // tokenizer.json counts
+  const auto ids = [&](bool lowercase, const nlohmann::json& config, const nlohmann::json& fields = {}) {
+    model["normalizer"]["lowercase"] = lowercase;
+    write("tokenizer.json", model.dump());
+    write("tokenizer_config.json", config.dump());
+    write("config.json", fields.is_null() ? "{}" : fields.dump());
+    return WordPiece::from_folder(dir).encode_special("Abc é ab [SEP] abbbbb");
+  };
+  const Ids lower = {2, 5, 6, 9, 5, 3, 10, 11, 3}, upper = {2, 7, 6, 8, 5, 3, 10, 11, 3};
+  for (const char* name : {"BertTokenizer", "BertTokenizerFast", "DistilBertTokenizer", "DistilBertTokenizerFast"}) {
+    const nlohmann::json config = {{"tokenizer_class", name}};
+    EXPECT_EQ(ids(true, config), lower) << name;
+    EXPECT_EQ(ids(false, config), lower) << name;  // the class's default
+    EXPECT_EQ(ids(true, {{"tokenizer_class", name}, {"do_lower_case", false}}), upper) << name;
+  }
+  EXPECT_EQ(ids(false, nlohmann::json::object(), {{"model_type", "distilbert"}}), lower);
+  EXPECT_EQ(ids(false, nlohmann::json::object(), {{"tokenizer_class", "BertTokenizer"}}), lower);
+  for (const char* name : {"PreTrainedTokenizerFast", "TokenizersBackend"}) {
+    EXPECT_EQ(ids(true, {{"tokenizer_class", name}}), (Ids{2, 5, 6, 9, 5, 3, 1, 3}));
+    EXPECT_EQ(ids(true, {{"tokenizer_class", name}, {"do_lower_case", false}}), (Ids{2, 5, 6, 9, 5, 3, 1, 3}));
+    EXPECT_EQ(ids(false, {{"tokenizer_class", name}}), (Ids{2, 7, 6, 8, 5, 3, 1, 3}));
+  }
+  const auto error = [&](const nlohmann::json& config) { return error_of([&] { ids(true, config); }); };
+  EXPECT_TRUE(
+      contains(error({{"tokenizer_class", "BertJapaneseTokenizer"}}), {"BertJapaneseTokenizer", "tokenizer_config"}));
+  EXPECT_TRUE(contains(error({{"cls_token", "ab"}}), {"cls_token must be [CLS]", "ab"}));
+  EXPECT_TRUE(contains(error({{"additional_special_tokens", {"ab"}}}), {"not supported", "ab"}));
+  EXPECT_TRUE(contains(error({{"added_tokens_decoder", {{"13", {{"content", "<x>"}}}}}}), {"not supported", "<x>"}));
+  EXPECT_TRUE(contains(error({{"extra_special_tokens", {{"image_token", "<image>"}}}}), {"not supported", "<image>"}));
+  const nlohmann::json plain = {{"added_tokens_decoder", {{"0", {{"content", "[PAD]"}, {"lstrip", false}}}}},
+                                {"cls_token", {{"content", "[CLS]"}}},
+                                {"additional_special_tokens", nlohmann::json::array()},
+                                {"mask_token", nullptr}};
+  EXPECT_EQ(ids(true, plain).size(), 8u);
+  write("special_tokens_map.json", R"({"sep_token": "</s>"})");
+  EXPECT_TRUE(contains(error(nlohmann::json::object()), {"special_tokens_map.json", "sep_token"}));
+  write("special_tokens_map.json", R"({"sep_token": "[SEP]"})");
+  write("added_tokens.json", R"({"<new>": 13})");
+  EXPECT_TRUE(contains(error(nlohmann::json::object()), {"added_tokens.json", "<new>"}));
+  write("added_tokens.json", R"({"[SEP]": 3})");
+  EXPECT_EQ(ids(true, nlohmann::json::object()).size(), 8u);
+  fs::remove(root() / "tokenizer.json");
+  write("tokenizer_config.json", R"({"tokenizer_class": "PreTrainedTokenizerFast"})");
+  EXPECT_TRUE(fails([&] { WordPiece::from_folder(dir); }, {"tokenizer.json: no such file"}));
 }
 
 TEST_F(WordPieceFiles, HuggingFaceTokenizerJson) {
