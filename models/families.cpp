@@ -10,14 +10,13 @@
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/hf_config.h"
 #include "tern/models/lstm/lstm.h"
+#include "tern/models/timm.h"
 #include "tern/models/vit/vit.h"
 
 namespace tern::models {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr const char* kTimmField = "architecture";  // of timm's config.json, which adds nothing to what shapes give
 
 std::vector<ModelFamily>& table() {
   static std::vector<ModelFamily> families = {distilbert_family(), vit_family(), cnn_family(), lstm_family()};
@@ -45,13 +44,14 @@ const ModelFamily& family_of_weights(const StateView& weights, const std::string
   std::vector<std::string> tried;
   for (const ModelFamily& family : table()) {
     if (!family.recognizes) continue;
-    if (family.recognizes(weights)) return family;
+    if (find_set(weights, family.recognizes, path)) return family;
     tried.push_back(family.name);
   }
   TERN_CHECK(!weights.empty(), path, ": there are no tensors");
   fail(path, ": the names of the tensors ('", tern::detail::printable(weights.front().name), "' and ",
        weights.size() - 1, " more) are those of no model that Tern reads without its config.json (", in_words(tried),
-       ")");
+       "); expected are those of transformers, torchvision or timm, such as patch_embed.proj.weight or "
+       "layer1.0.conv1.weight, perhaps behind one prefix");
 }
 
 }  // namespace
@@ -87,7 +87,13 @@ const ModelFamily& family_of(const std::string& path) {
   const nlohmann::json json =
       parse_json_object(read_model_text(path, "config.json"), (fs::path(path) / "config.json").string());
   const auto type = json.find("model_type");
-  if (type == json.end() && json.contains(kTimmField)) return family_of_weights(load_state_folder(path).tensors, path);
+  if (const auto timm = TimmConfig::from_json(json, path)) {
+    const StateFile file = load_state_folder(path);
+    for (const ModelFamily& family : table())
+      if (family.recognizes && find_set(file.tensors, family.recognizes, path)) return family;
+    fail(path, ": the architecture is timm's ", tern::detail::printable(timm->architecture()),
+         ", whose computation Tern does not have");
+  }
   return first_family([&](const ModelFamily& family) {
     return type != json.end() && std::any_of(family.model_types.begin(), family.model_types.end(),
                                              [&](const std::string& name) { return *type == name; });

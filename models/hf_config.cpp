@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <filesystem>
 #include <optional>
+#include <string_view>
+#include <unordered_map>
 
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/input_file.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/pickle.h"
+#include "tern/core/io/state_file.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::models {
@@ -37,6 +40,43 @@ constexpr std::pair<data::LabelKind, const char*> kProblemTypes[] = {
     {data::LabelKind::kOne, "single_label_classification"},
     {data::LabelKind::kSeveral, "multi_label_classification"},
     {data::LabelKind::kNumber, "regression"}};
+
+/// Fields with which transformers computes something that Tern does not, and what that is.
+constexpr std::pair<const char*, const char*> kNotImplemented[] = {
+    {"is_decoder", "a decoder"},
+    {"add_cross_attention", "attention to another sequence"},
+    {"pruned_heads", "pruned heads"},
+    {"quantization_config", "quantised weights"},
+    {"auto_map", "a model class with code of its own"}};
+
+/// id2label: the name of every number from 0 on. A name may be a number, and several may be the same.
+std::vector<std::string> labels_by_number(const nlohmann::json& names, const std::string& source) {
+  TERN_CHECK(names.is_object() && !names.empty(), source, ": \"id2label\" must be an object of number: name, got ",
+             shortened(names));
+  std::vector<std::string> labels(names.size());
+  for (const auto& [key, name] : names.items()) {
+    const bool digits = !key.empty() && key.size() <= 7 && key.find_first_not_of("0123456789") == std::string::npos;
+    // "01" and "1" are different keys.
+    const bool good = digits && std::to_string(std::stoul(key)) == key && std::stoul(key) < labels.size();
+    TERN_CHECK(good && name.is_primitive(), source, ": \"id2label\" must name the numbers 0 to ", labels.size() - 1,
+               ", got ", detail::printable(key, 40), ": ", shortened(name));
+    labels[std::stoul(key)] = name.is_string() ? name.get<std::string>() : name.dump();
+  }
+  return labels;
+}
+
+/// label2id: the names in the order of their numbers; none if these are not 0, 1, 2, ..., each once.
+std::vector<std::string> labels_of_numbers(const nlohmann::json& numbers) {
+  std::vector<std::string> labels(numbers.size());
+  std::vector<bool> named(labels.size());
+  for (const auto& [name, number] : numbers.items()) {
+    const int64_t place = integer_in(number).value_or(-1);
+    if (place < 0 || place >= static_cast<int64_t>(labels.size()) || named[static_cast<size_t>(place)]) return {};
+    named[static_cast<size_t>(place)] = true;
+    labels[static_cast<size_t>(place)] = name;
+  }
+  return labels;
+}
 
 }  // namespace
 
@@ -103,16 +143,47 @@ void ConfigFields::require_single_label() {
              "': this model has one label for each row (single_label_classification); distilbert takes the others too");
 }
 
-void ConfigFields::reject_unknown(const std::string& family) const {
+void ConfigFields::read_side(const char* name, int64_t& value) {
+  const nlohmann::json* const field = take(name);
+  if (!field || !field->is_array()) return read(name, value);
+  const bool square = field->size() == 2 && integer_in((*field)[0]) && (*field)[0] == (*field)[1];
+  TERN_CHECK(square, source_, ": \"", name, "\" must be an integer or two equal ones, got ", shortened(*field),
+             "; Tern has square images and patches only");
+  value = (*field)[0].get<int64_t>();
+}
+
+void ConfigFields::reject_not_implemented() {
+  for (const auto& [name, meaning] : kNotImplemented) {
+    const nlohmann::json* const field = take(name);
+    const bool off = !field || *field == false || (field->is_structured() && field->empty());
+    TERN_CHECK(off, source_, ": \"", name, "\" is ", shortened(*field), ": ", meaning, " is not implemented");
+  }
+}
+
+std::string ConfigFields::unknown(int& count) const {
   constexpr int kShown = 20;
-  std::string unknown;
-  int count = 0;
+  std::string names;
+  count = 0;
   for (const auto& [name, value] : object_.items())
     if (!known_.count(name) && !kNeutral.count(name) && ++count <= kShown)
-      unknown += (unknown.empty() ? "" : ", ") + detail::printable(name);
-  if (count > kShown) unknown += ", and " + std::to_string(count - kShown) + " more";
-  TERN_CHECK(unknown.empty(), source_, ": unknown field", unknown.find(',') == std::string::npos ? " " : "s ", unknown,
-             "; Tern reads ", family, "'s fields");
+      names += (names.empty() ? "" : ", ") + detail::printable(name);
+  if (count > kShown) names += ", and " + std::to_string(count - kShown) + " more";
+  return names;
+}
+
+void ConfigFields::ignore_unknown(const Log& log) const {
+  int count = 0;
+  const std::string names = unknown(count);
+  if (log && count > 0)
+    log(source_ + ": the field" + (count == 1 ? " " : "s ") + names + (count == 1 ? " is" : " are") +
+        " not known and ignored, as in transformers");
+}
+
+void ConfigFields::reject_unknown(const std::string& family) const {
+  int count = 0;
+  const std::string names = unknown(count);
+  TERN_CHECK(count == 0, source_, ": unknown field", count == 1 ? " " : "s ", names, "; Tern reads ", family,
+             "'s fields");
 }
 
 std::vector<std::string> ConfigFields::read_labels() {
@@ -122,56 +193,29 @@ std::vector<std::string> ConfigFields::read_labels() {
   read("_num_labels", count);
   read("num_labels", count);
   TERN_CHECK(count == -1 || (count >= 1 && count <= 1'000'000), source_, ": \"num_labels\" is ", count);
+  TERN_CHECK(!numbers || numbers->is_object(), source_, ": \"label2id\" must be an object of name: number, got ",
+             shortened(*numbers));
+  // transformers itself writes a label2id that contradicts id2label, which counts; num_labels overrules both.
   std::vector<std::string> labels;
-  if (names) {
-    TERN_CHECK(names->is_object() && !names->empty(), source_, ": \"id2label\" must be an object of number: name");
-    labels.resize(names->size());
-    for (const auto& [key, name] : names->items()) {
-      const bool digits = !key.empty() && key.size() <= 7 && key.find_first_not_of("0123456789") == std::string::npos;
-      // "01" and "1" are different keys.
-      const bool good = digits && std::to_string(std::stoul(key)) == key && std::stoul(key) < labels.size();
-      TERN_CHECK(good && name.is_string(), source_, ": \"id2label\" must name the numbers 0 to ", labels.size() - 1,
-                 ", got the key '", key.substr(0, 40), "'");
-      labels[std::stoul(key)] = name.get<std::string>();
-    }
-  } else {
-    const int64_t n = count >= 0 ? count : numbers && numbers->is_object() ? static_cast<int64_t>(numbers->size()) : 2;
-    for (int64_t i = 0; i < n; ++i) labels.push_back("LABEL_" + std::to_string(i));
-  }
-  TERN_CHECK(count < 0 || count == static_cast<int64_t>(labels.size()), source_, ": \"num_labels\" is ", count,
-             " but \"id2label\" names ", labels.size());
-  if (names && numbers) {
-    TERN_CHECK(numbers->is_object() && numbers->size() == labels.size(), source_,
-               ": \"label2id\" and \"id2label\" name different numbers of labels");
-    for (size_t i = 0; i < labels.size(); ++i) {
-      const auto found = numbers->find(labels[i]);
-      TERN_CHECK(
-          found != numbers->end() && found->is_number_integer() && found->get<int64_t>() == static_cast<int64_t>(i),
-          source_, ": \"label2id\" contradicts \"id2label\" at label '", labels[i], "'");
-    }
-  } else if (numbers) {
-    TERN_CHECK(numbers->is_object() && numbers->size() == labels.size(), source_, ": \"label2id\" must name ",
-               labels.size(), " labels");
-    std::vector<std::string> named(labels.size());
-    for (const auto& [name, number] : numbers->items()) {
-      TERN_CHECK(number.is_number_integer() && number.get<int64_t>() >= 0 &&
-                     number.get<int64_t>() < static_cast<int64_t>(labels.size()),
-                 source_, ": \"label2id\" gives '", name, "' a number outside 0 to ", labels.size() - 1);
-      std::string& place = named[number.get<size_t>()];
-      TERN_CHECK(place.empty(), source_, ": \"label2id\" gives '", place, "' and '", name, "' the same number");
-      place = name;
-    }
-    labels = named;
-  }
+  if (names)
+    labels = labels_by_number(*names, source_);
+  else if (numbers)
+    labels = labels_of_numbers(*numbers);
+  const int64_t given = names ? static_cast<int64_t>(labels.size()) : 2, wanted = count < 0 ? given : count;
+  if (static_cast<int64_t>(labels.size()) == wanted) return labels;
+  labels.clear();
+  for (int64_t i = 0; i < wanted; ++i) labels.push_back("LABEL_" + std::to_string(i));
   return labels;
 }
 
 void write_labels(Json& json, const std::vector<std::string>& labels) {
   // Appended without a search: searching for each name first would take minutes for a million labels.
   Json names = Json::object(), numbers = Json::object();
+  std::unordered_map<std::string_view, size_t> last;  // of equal names the last counts, as in transformers
+  for (size_t i = 0; i < labels.size(); ++i) last[labels[i]] = i;
   for (size_t i = 0; i < labels.size(); ++i) {
     names.get_ref<Json::object_t&>().emplace_back(std::to_string(i), labels[i]);
-    numbers.get_ref<Json::object_t&>().emplace_back(labels[i], i);
+    if (last[labels[i]] == i) numbers.get_ref<Json::object_t&>().emplace_back(labels[i], i);
   }
   json["id2label"] = std::move(names);
   json["label2id"] = std::move(numbers);
@@ -204,14 +248,12 @@ void ConfigRules::activation(const char* name, const std::string& value) const {
 
 void check_labels(const std::vector<std::string>& labels, const std::string& source) {
   TERN_CHECK(!labels.empty(), source, ": there are no labels");
-  const std::set<std::string> distinct(labels.begin(), labels.end());
-  TERN_CHECK(distinct.size() == labels.size(), source, ": two labels have the same name");
 }
 
 bool is_weights_file(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return false;
-  TERN_CHECK(tern::detail::name_exists(path), path,
+  TERN_CHECK(tern::detail::name_exists(file_of_weights(path)), path,
              ": no such folder or file; expected a model folder with config.json and model.safetensors or ",
              "pytorch_model.bin, or a file of weights");
   return true;

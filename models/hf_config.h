@@ -1,6 +1,7 @@
 #pragma once
 // Reads and writes config.json files of Hugging Face's transformers.
 
+#include <functional>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <string>
@@ -10,6 +11,9 @@
 #include "tern/data/datasets/labelled_set.h"
 
 namespace tern::models {
+
+/// Takes one line about something that was read otherwise than might be expected.
+using Log = std::function<void(const std::string&)>;
 
 /// A field of a config.json and the member that holds it: one table serves reading, checking and writing.
 template <class Config>
@@ -50,19 +54,31 @@ class ConfigFields {
   /// The field, or null if absent.
   const nlohmann::json* take(const char* name);
   bool is_null(const char* name) const;
-  /// The label names in the order of their ids, from id2label, label2id or num_labels; LABEL_0 and LABEL_1 if all are
-  /// absent. Throws Error if they contradict each other.
+  /// Of a square: an integer or a list of two equal ones. Throws Error for another list.
+  void read_side(const char* name, int64_t& value);
+  /// The label names in the order of their ids, as transformers reads them; names may repeat. They are those of
+  /// id2label, whatever label2id says, else those of label2id, if it has the numbers from 0 on; but LABEL_0, LABEL_1,
+  /// ... if num_labels (2 without id2label) is another number. Throws Error if the keys of id2label are not the numbers
+  /// from 0 on.
   std::vector<std::string> read_labels();
   /// By problem_type; where it is absent, a number for one label, as in transformers, and one of several labels. Throws
   /// Error on another.
   data::LabelKind read_label_kind(size_t labels);
   /// Throws Error unless problem_type is absent or single_label_classification.
   void require_single_label();
+  /// Throws Error for a setting of transformers that changes any model's output and that Tern does not have.
+  void reject_not_implemented();
   /// Throws Error for a field that was not read, except those that never change a model's output. `family` names the
-  /// configuration in the message.
+  /// configuration in the message. For configurations that are Tern's own.
   void reject_unknown(const std::string& family) const;
+  /// The same fields in one line of `log`, if there are any: transformers keeps fields that it does not know and
+  /// computes the same with them.
+  void ignore_unknown(const Log& log) const;
 
  private:
+  /// The names of at most 20 such fields, and how many there are.
+  std::string unknown(int& count) const;
+
   nlohmann::json object_;
   std::string source_;
   std::set<std::string> known_;
@@ -114,7 +130,7 @@ class ConfigRules {
   std::string source_;
 };
 
-/// Throws Error unless there are labels, all distinct.
+/// Throws Error unless there are labels.
 void check_labels(const std::vector<std::string>& labels, const std::string& source);
 
 /// Whether the path is that of a file of weights; otherwise it is that of a model folder. Throws Error if there is

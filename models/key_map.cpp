@@ -1,9 +1,13 @@
 #include "tern/models/key_map.h"
 
+#include <algorithm>
+#include <cmath>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/io/pickle.h"
 #include "tern/core/ops/indexing.h"
 
 namespace tern::models {
@@ -50,7 +54,53 @@ class Problems {
   std::string missing_, unexpected_, wrong_;
 };
 
+/// A norm's counter as a whole number: averages and 16-bit floats have lost it, and only an exact one is of use.
+Tensor counter(const Tensor& value) {
+  const double count = value.to(DType::kFloat64).item<double>();
+  constexpr double kLargest = 0x1p53;
+  return full({}, std::isnan(count) ? 0 : std::clamp(count, 0.0, kLargest), {.dtype = DType::kInt64});
+}
+
+/// The prefixes of names that end with a dot, each with the tensors that have it.
+std::map<std::string, StateView> by_prefix(const StateView& state) {
+  constexpr int kDepth = 8;  // dots of a prefix: no program writes more
+  std::map<std::string, StateView> sets;
+  for (const NamedTensor& entry : state) {
+    size_t dot = entry.name.find('.');
+    for (int i = 0; i < kDepth && dot != std::string::npos; ++i, dot = entry.name.find('.', dot + 1))
+      sets[entry.name.substr(0, dot + 1)].push_back({entry.name.substr(dot + 1), entry.tensor});
+  }
+  return sets;
+}
+
 }  // namespace
+
+std::string TensorSet::description() const {
+  if (prefix.empty()) return "";
+  constexpr size_t kShown = 5;
+  std::string text = "the tensors under '" + detail::printable(prefix) + "'";
+  for (size_t i = 0; i < std::min(others.size(), kShown); ++i)
+    text += (i == 0 ? ", without " : ", ") + detail::printable(others[i]);
+  return others.size() <= kShown ? text : text + " and " + std::to_string(others.size() - kShown) + " more";
+}
+
+std::optional<TensorSet> find_set(const StateView& state, bool (*recognizes)(const StateView&),
+                                  const std::string& source) {
+  if (recognizes(state)) return TensorSet{.tensors = state};
+  std::string found, second;
+  std::map<std::string, StateView> sets = by_prefix(state);
+  for (const auto& [prefix, tensors] : sets) {  // a prefix comes before those that begin with it
+    if ((!found.empty() && prefix.starts_with(found)) || !recognizes(tensors)) continue;
+    (found.empty() ? found : second) = prefix;
+    TERN_CHECK(second.empty(), source, ": the tensors of several models, under '", detail::printable(found), "' and '",
+               detail::printable(second), "'; which are meant is not clear, save one model alone");
+  }
+  if (found.empty()) return std::nullopt;
+  TensorSet set{std::move(sets[found]), found, {}};
+  for (const NamedTensor& entry : state)
+    if (!entry.name.starts_with(found)) set.others.push_back(entry.name);
+  return set;
+}
 
 KeyMap with_weight_and_bias(const KeyMap& rules) {
   KeyMap map;
@@ -89,6 +139,13 @@ void replace_in_names(StateView& state, const std::vector<std::pair<std::string,
       if (const size_t at = entry.name.find(from); at != std::string::npos) entry.name.replace(at, from.size(), to);
 }
 
+void modernise_norms(StateView& state) {
+  constexpr std::pair<std::string_view, const char*> endings[] = {{".gamma", ".weight"}, {".beta", ".bias"}};
+  for (NamedTensor& entry : state)
+    for (const auto& [old, now] : endings)
+      if (entry.name.ends_with(old)) entry.name.replace(entry.name.size() - old.size(), old.size(), now);
+}
+
 StateView to_checkpoint_names(const KeyMap& map, const StateView& state) {
   StateView result;
   for (const NamedTensor& entry : state) {
@@ -124,6 +181,12 @@ StateView from_checkpoint_names(const KeyMap& map, const StateView& state, const
       const auto found = left.find(name);
       if (found == left.end()) {
         if (!optional) problems.missing(name);
+        continue;
+      }
+      const bool counts = wanted.name.ends_with("num_batches_tracked");
+      if (counts && is_floating(found->second.dtype()) && found->second.numel() == 1) {
+        pieces.push_back(counter(found->second));
+        left.erase(found);
         continue;
       }
       if (is_floating(found->second.dtype()) != is_floating(wanted.tensor.dtype()))

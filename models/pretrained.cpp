@@ -2,14 +2,36 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/folders.h"
+#include "tern/core/io/pickle.h"
 #include "tern/core/io/safetensors.h"
 
 namespace tern::models {
 
 namespace fs = std::filesystem;
+
+TensorSet model_tensors(const StateFile& file, bool (*recognizes)(const StateView&),
+                        const std::function<void(const std::string&)>& log) {
+  std::optional<TensorSet> set = find_set(file.tensors, recognizes, file.path);
+  if (!set) return {.tensors = file.tensors};
+  if (!log) return *std::move(set);
+  if (!file.other_containers.empty()) {
+    std::string others;
+    for (const std::string& name : file.other_containers)
+      others += (others.empty() ? "" : ", ") + file.path + ":" + tern::detail::printable(name);
+    log(file.path + ": the weights are those of '" + tern::detail::printable(file.container) +
+        "'; there are others: " + others);
+  }
+  if (!set->others.empty()) log(file.path + ": the weights are " + set->description());
+  return *std::move(set);
+}
+
+std::string described_model(const std::string& name, const TensorSet& set) {
+  return set.prefix.empty() ? name : name + " (" + set.description() + ")";
+}
 
 std::vector<std::string> choose_labels(const std::vector<std::string>& stored, const std::vector<std::string>& wanted) {
   const bool same = wanted.empty() || std::is_permutation(wanted.begin(), wanted.end(), stored.begin(), stored.end());

@@ -55,6 +55,12 @@ struct PublicCheckpoint {
   PublicWeights weights;
 };
 
+/// The tensors of a file that a family knows by their names (find_set), or all if it knows none. What was left out, and
+/// which of several sets of weights in the file was taken, is said in lines of `log`.
+TensorSet model_tensors(const StateFile& file, bool (*recognizes)(const StateView&),
+                        const std::function<void(const std::string&)>& log);
+/// PublicWeights::model for a set: `name`, and what was taken as its tensors if not all were.
+std::string described_model(const std::string& name, const TensorSet& set);
 /// The labels of a loaded model: `wanted`, the options' labels, in place of `stored`, the folder's.
 std::vector<std::string> choose_labels(const std::vector<std::string>& stored, const std::vector<std::string>& wanted);
 /// Throws Error when the options want another kind of labels than one: for models that have no other.

@@ -79,9 +79,11 @@ LabelIndex::LabelIndex(std::vector<std::string> known) : known_(std::move(known)
 
 int32_t LabelIndex::known_id(const std::string& label, const Location& where) const {
   const int64_t count = static_cast<int64_t>(known_.size());
-  for (int64_t i = 0; i < count; ++i) {
-    if (known_[i] == label) return static_cast<int32_t>(i);
-  }
+  const auto named = std::find(known_.begin(), known_.end(), label);
+  TERN_CHECK(std::count(named, known_.end(), label) <= 1, where, ": label \"", label,
+             "\" is the name of two labels of the model, so which one is meant is not clear; give them names of their "
+             "own in id2label of its config.json");
+  if (named != known_.end()) return static_cast<int32_t>(named - known_.begin());
   const std::string key = label_key(label);
   for (int64_t i = 0; i < count; ++i) {
     if (label_key(known_[i]) == key) return static_cast<int32_t>(i);

@@ -107,7 +107,7 @@ struct Evaluated {
 
 Evaluated evaluate_texts(const EvalOptions& a, bool other_data, dist::World& world, const Log& log,
                          const models::EvaluateOptions& options) {
-  const auto pipeline = models::TextPipeline::load(a.dir, {.device = world.group()->device()});
+  const auto pipeline = models::TextPipeline::load(a.dir, {.device = world.group()->device(), .log = log});
   models::SequenceClassifier& model = pipeline.model();
   const data::LabelKind kind = model.label_kind();
   TERN_CHECK(kind != data::LabelKind::kNumber || model.labels().size() == 1, a.dir, ": the model gives ",
@@ -125,7 +125,7 @@ Evaluated evaluate_texts(const EvalOptions& a, bool other_data, dist::World& wor
 
 Evaluated evaluate_images(const EvalOptions& a, bool other_data, dist::World& world, const Log& log,
                           const models::EvaluateOptions& options) {
-  const auto pipeline = models::ImagePipeline::load(a.dir, {.device = world.group()->device()});
+  const auto pipeline = models::ImagePipeline::load(a.dir, {.device = world.group()->device(), .log = log});
   const auto set = std::make_shared<const data::ImageSet>(load_image_set(a.data, pipeline.model().labels(), log));
   const std::vector<int32_t> rows = own_share(
       rows_to_evaluate(a, other_data, *set), [&] { return set->content_hash(); }, world);

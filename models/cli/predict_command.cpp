@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <iomanip>
 #include <iostream>
 #include <limits>
@@ -170,11 +171,17 @@ class Predictor {
   const bool skips_blank_lines_;
 };
 
+/// Lines about how the model was read; none with --quiet.
+std::function<void(const std::string&)> log_to_stderr(const PredictOptions& arguments) {
+  if (arguments.quiet) return {};
+  return [](const std::string& line) { std::cerr << line << "\n"; };
+}
+
 class TextPredictor final : public Predictor {
  public:
   TextPredictor(const PredictOptions& arguments, Device device)
       : Predictor(arguments, "text", arguments.jsonl),
-        pipeline_(models::TextPipeline::load(arguments.dir, {.device = device})) {
+        pipeline_(models::TextPipeline::load(arguments.dir, {.device = device, .log = log_to_stderr(arguments)})) {
     pipeline_.model().eval();
   }
 
@@ -204,7 +211,7 @@ class ImagePredictor final : public Predictor {
  public:
   ImagePredictor(const PredictOptions& arguments, Device device)
       : Predictor(arguments, "image", true),
-        pipeline_(models::ImagePipeline::load(arguments.dir, {.device = device})),
+        pipeline_(models::ImagePipeline::load(arguments.dir, {.device = device, .log = log_to_stderr(arguments)})),
         views_(models::test_time_views(arguments.tta.empty() ? views_of_run(arguments_of_run(arguments.dir))
                                                              : arguments.tta)) {
     pipeline_.model().eval();

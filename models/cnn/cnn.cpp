@@ -13,6 +13,7 @@
 #include "tern/models/cnn/resnet.h"
 #include "tern/models/cnn/speedrun.h"
 #include "tern/models/hf_config.h"
+#include "tern/models/timm.h"
 
 namespace tern::models {
 namespace {
@@ -47,21 +48,30 @@ PublicCheckpoint<CnnConfig> Cnn::read_checkpoint(const std::string& path, const 
   StateFile file = is_file ? load_state_file(path) : load_state_folder(path);
   for (const UnreadableTensor& tensor : file.unreadable)
     fail(path, ": the tensor '", tensor.name, "' cannot be read: ", tensor.reason);
+  const TensorSet given = model_tensors(file, CnnConfig::recognizes, options.log);
   const std::string source = is_file ? path : (fs::path(path) / "config.json").string();
   const std::string text = is_file ? "{}" : read_model_text(path, "config.json");
-  // timm's config.json has no model type and adds nothing to what the shapes give.
-  CnnConfig config = parse_json_object(text, source).contains("model_type")
-                         ? CnnConfig::from_json(text, source)
-                         : CnnConfig::from_weights(file.tensors, path);
+  const nlohmann::json json = parse_json_object(text, source);
+  const bool from_shapes = !json.contains("model_type");  // of a file, and of timm's folders
+  CnnConfig config = from_shapes ? CnnConfig::from_weights(given.tensors, path) : CnnConfig::from_json(text, source);
+  if (const auto timm = TimmConfig::from_json(json, source)) {
+    TERN_CHECK(!config.small_images, path, ": its first convolution is not that of ", config.architecture);
+    timm->require_cnn(config.architecture);
+    config.image_size = timm->images().size;
+    if (timm->labels().size() == config.labels.size()) config.labels = timm->labels();
+  } else if (from_shapes && options.log && config.kind() == CnnKind::kResNet) {
+    options.log(path + ": the shapes are those of " + config.architecture +
+                ", as which it is computed; networks with other pools have the same (timm's resnetblur, resnetaa)");
+  }
   if (options.image_size > 0) config.image_size = options.image_size;
   config.validate(path);
-  StateView tensors = file.tensors;
+  StateView tensors = given.tensors;
   add_missing_counts(tensors);
   return {config,
           {.file = std::move(file),
            .tensors = std::move(tensors),
            .head_prefixes = {"fc.", "classifier.", "head."},
-           .model = config.architecture}};
+           .model = described_model(config.architecture, given)}};
 }
 
 void Cnn::save_pretrained(const std::string& dir) const { save_public(*this, own_names(*this), dir); }

@@ -42,19 +42,13 @@ DistilBertConfig DistilBertConfig::preset(const std::string& name) {
 
 std::vector<ModelPreset> DistilBertConfig::presets() { return presets_of(kDistilBertPresets); }
 
-DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std::string& source) {
+DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std::string& source, const Log& log) {
   ConfigFields fields(text, source);
   fields.read_type({kType});
   DistilBertConfig config;
   fields.read(kDistilBertFields, config);
   fields.read_text_fields(config);
-  for (const char* flag : {"is_decoder", "add_cross_attention"}) {
-    bool value = false;
-    fields.read(flag, value);
-    TERN_CHECK(!value, source, ": \"", flag, "\" is not implemented");
-  }
-  if (const auto* pruned = fields.take("pruned_heads"))
-    TERN_CHECK(pruned->empty(), source, ": pruned heads are not implemented");
+  fields.reject_not_implemented();
   // Other model families' names for the same values may be present, but must agree.
   const auto agree = [&](const char* name, int64_t expected) {
     int64_t value = expected;
@@ -64,7 +58,7 @@ DistilBertConfig DistilBertConfig::from_json(const std::string& text, const std:
   agree("hidden_size", config.width);
   agree("num_hidden_layers", config.layers);
   agree("num_attention_heads", config.heads);
-  fields.reject_unknown("DistilBertConfig");
+  fields.ignore_unknown(log);
   config.validate(source);
   return config;
 }

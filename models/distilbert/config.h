@@ -5,6 +5,7 @@
 
 #include "tern/models/encoder/encoder.h"
 #include "tern/models/families.h"
+#include "tern/models/hf_config.h"
 
 namespace tern::models {
 
@@ -30,9 +31,9 @@ struct DistilBertConfig {
   /// Error that lists them for another name.
   static DistilBertConfig preset(const std::string& name);
   static std::vector<ModelPreset> presets();
-  /// Parses a config.json as written by Hugging Face; `source` names it in errors. Throws Error on unknown fields,
-  /// wrong types, contradictory values and settings that Tern does not implement.
-  static DistilBertConfig from_json(const std::string& text, const std::string& source);
+  /// Parses a config.json as written by Hugging Face; `source` names it in errors. Unknown fields are ignored with a
+  /// line in `log`. Throws Error on wrong types, contradictory values and settings that Tern does not implement.
+  static DistilBertConfig from_json(const std::string& text, const std::string& source, const Log& log = {});
   /// A config.json for transformers' from_pretrained and weights stored in `dtype`.
   std::string to_json(DType dtype = DType::kFloat32) const;
   /// Throws Error unless all values are valid and consistent.

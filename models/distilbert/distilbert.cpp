@@ -41,10 +41,15 @@ nn::EmbeddingOptions position_options(const DistilBertConfig& config) {
   return options;
 }
 
-/// Names as current files have them: the oldest files call a norm's weight gamma.
+bool has_names(const StateView& state) {
+  const std::string name = "embeddings.word_embeddings.weight";
+  return find(state, name).defined() || find(state, "distilbert." + name).defined();
+}
+
+/// Names as current files have them.
 StateView modernised(StateView state) {
   add_missing_prefix(state, "distilbert.", {"pre_classifier.", "classifier.", "vocab_", "qa_outputs."});
-  replace_in_names(state, {{"LayerNorm.gamma", "LayerNorm.weight"}, {"LayerNorm.beta", "LayerNorm.bias"}});
+  modernise_norms(state);
   return state;
 }
 
@@ -129,18 +134,22 @@ std::string DistilBert::record() const {
   return record.dump();
 }
 
-PublicCheckpoint<DistilBertConfig> DistilBert::read_checkpoint(const std::string& dir, const BuildOptions&) {
+PublicCheckpoint<DistilBertConfig> DistilBert::read_checkpoint(const std::string& dir, const BuildOptions& options) {
   tern::detail::require_folder(dir,
                                "expected a model folder with config.json and model.safetensors or pytorch_model.bin");
   const std::string path = (std::filesystem::path(dir) / "config.json").string();
-  DistilBertConfig config = DistilBertConfig::from_json(read_model_text(dir, "config.json"), path);
+  DistilBertConfig config = DistilBertConfig::from_json(read_model_text(dir, "config.json"), path, options.log);
   const StateFile file = load_state_folder(dir);
+  const TensorSet given = model_tensors(file, has_names, options.log);
   return {config,
           {.file = file,
-           .tensors = modernised(file.tensors),
+           .tensors = modernised(given.tensors),
            .names = &distilbert_key_map(),
-           .ignored_prefixes = {"vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "qa_outputs."},
-           .head_prefixes = {"pre_classifier.", "classifier."}}};
+           // Other tasks' heads, and the numbers of the positions, which files of before 2023 hold.
+           .ignored_prefixes = {"vocab_transform.", "vocab_layer_norm.", "vocab_projector.", "qa_outputs.",
+                                "distilbert.embeddings.position_ids"},
+           .head_prefixes = {"pre_classifier.", "classifier."},
+           .model = described_model("the model", given)}};
 }
 
 void DistilBert::save_pretrained(const std::string& dir) const { save_public(*this, distilbert_key_map(), dir); }

@@ -1,14 +1,18 @@
 #include "tern/models/image/image_pipeline.h"
 
 #include <algorithm>
+#include <cmath>
 #include <filesystem>
+#include <optional>
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/folders.h"
 #include "tern/core/ops/ops.h"
+#include "tern/data/transforms/geometry.h"
 #include "tern/models/hf_config.h"
+#include "tern/models/timm.h"
 
 namespace tern::models {
 namespace {
@@ -32,8 +36,28 @@ ImagePreprocessing ImagePreprocessing::from_folder(const std::string& path, cons
     preprocessing.size = input.size;
     preprocessing.normalization = input.normalization;
   }
-  if (image_size > 0) preprocessing.size = image_size;
+  if (const auto timm = exists || path.empty() ? std::nullopt : TimmConfig::from_folder(path)) {
+    const TimmConfig::Images images = timm->images();
+    if (input.multiple == 1) preprocessing.size = images.size;  // otherwise the weights say it
+    preprocessing.interpolation = images.interpolation;
+    preprocessing.normalization = images.normalization;
+    if (!images.squash)
+      preprocessing.crop_from = static_cast<int64_t>(std::floor(static_cast<double>(preprocessing.size) / images.crop));
+  }
+  if (image_size > 0) {
+    preprocessing.crop_from = preprocessing.crop_from * image_size / preprocessing.size;
+    preprocessing.size = image_size;
+  }
   return preprocessing;
+}
+
+data::Image ImagePreprocessing::fit(const data::Image& image, int64_t side) const {
+  const data::ResizeOptions resampling{.interpolation = interpolation};
+  if (crop_from == 0) return data::resize(image, side, side, resampling);
+  constexpr int64_t kMaxRatio = 100;  // the longer side grows in proportion before it is cut
+  TERN_CHECK(std::max(image.height, image.width) <= kMaxRatio * std::min(image.height, image.width), "an image of ",
+             image.height, " x ", image.width, " pixels is too narrow to cut out its centre");
+  return data::center_crop(data::resize_shorter(image, crop_from * side / size, resampling), side, side);
 }
 
 ImagePipeline::ImagePipeline(std::unique_ptr<ImageClassifier> model, const ImagePreprocessing& preprocessing)
@@ -61,8 +85,7 @@ Tensor ImagePipeline::prepare(std::span<const data::Image> images, int64_t size)
   const int64_t n = static_cast<int64_t>(images.size());
   Tensor pixels = empty({n, size, size, 3}, {.dtype = DType::kUInt8});
   for (int64_t i = 0; i < n; ++i) {
-    const data::Image resized =
-        data::resize(images[static_cast<size_t>(i)], size, size, {.interpolation = preprocessing_.interpolation});
+    const data::Image resized = preprocessing_.fit(images[static_cast<size_t>(i)], size);
     std::copy(resized.pixels.begin(), resized.pixels.end(), pixels.data<uint8_t>() + i * size * size * 3);
   }
   const std::vector<kernels::ImageAugment> plans(images.size());

@@ -17,16 +17,22 @@ namespace tern::models {
 /// Conversion of pixels to the model's input: Hugging Face's preprocessor_config.json.
 struct ImagePreprocessing {
   int64_t size = 224;  // height and width of the model's input
+  /// The shorter side is resized to so many pixels and the centre cut out; 0: the image is resized to size x size.
+  int64_t crop_from = 0;
   data::Interpolation interpolation = data::Interpolation::kBilinear;
   kernels::ImageNormalization normalization = {};
 
-  /// Parses a preprocessor_config.json. Throws Error on unsupported settings (padding, sizes that are not square, ...).
+  /// Parses a preprocessor_config.json: of transformers' ViTImageProcessor, or of its BitImageProcessor, which cuts out
+  /// the centre. Throws Error on unsupported settings (padding, sizes that are not square, ...).
   static ImagePreprocessing from_json(const std::string& text, const std::string& source);
-  /// The folder's preprocessor_config.json; without one, or with an empty path, the size and the normalisation of the
-  /// model's input. image_size > 0 replaces either's size.
+  /// The folder's preprocessor_config.json; without one, or with an empty path, what a config.json of timm's says, or
+  /// the size and the normalisation of the model's input. image_size > 0 replaces the size.
   static ImagePreprocessing from_folder(const std::string& path, const ImageClassifier::Input& input,
                                         int64_t image_size = 0);
   std::string to_json() const;
+  /// The image at `side` pixels a side, resized or cut as above in proportion. Throws Error for an image that is to be
+  /// cut and whose sides differ more than a hundredfold.
+  data::Image fit(const data::Image& image, int64_t side) const;
 };
 
 /// A model of an image family with its preprocessing, stored as a folder with config.json, model.safetensors and

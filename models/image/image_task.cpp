@@ -30,17 +30,15 @@ SizeOfEpoch training_sizes(int64_t size, const ImageTaskOptions& options) {
   };
 }
 
-/// Files may have any size: workers resize each one. Images in memory are resized on the device.
+/// Files may have any size: workers resize each one, or cut out its centre. Images in memory are resized on the device.
 data::ImageTransform transform_of(const ImagePreprocessing& preprocessing, const data::ImageSet& set,
                                   const SizeOfEpoch& size_of, const data::ImageStep& policy) {
   std::vector<data::ImageStep> steps;
   if (policy) steps.push_back(policy);
   const data::ImageTransform change = steps.empty() ? data::ImageTransform() : data::compose(std::move(steps));
-  if (set.in_memory()) return change;
-  const data::ResizeOptions resampling{.interpolation = preprocessing.interpolation};
-  return [size_of, resampling, change](const data::Image& image, const data::ItemKey& key) {
-    const int64_t size = size_of(key.epoch);
-    data::Image resized = data::resize(image, size, size, resampling);
+  if (set.in_memory() && preprocessing.crop_from == 0) return change;
+  return [size_of, preprocessing, change](const data::Image& image, const data::ItemKey& key) {
+    data::Image resized = preprocessing.fit(image, size_of(key.epoch));
     return change ? change(std::move(resized), key) : resized;
   };
 }

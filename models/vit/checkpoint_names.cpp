@@ -86,6 +86,7 @@ StateView vit_modernised(ViTNames names, StateView state) {
     replace_in_names(state, {{".mlp.linear_1.", ".mlp.0."}, {".mlp.linear_2.", ".mlp.3."}});
   if (names != ViTNames::kHuggingFace) return state;
   add_missing_prefix(state, "vit.", {"classifier.", "fc_norm."});
+  modernise_norms(state);
   replace_in_names(state, {{"vit.layers.", "vit.encoder.layer."},
                            {".attention.q_proj.", ".attention.attention.query."},
                            {".attention.k_proj.", ".attention.attention.key."},

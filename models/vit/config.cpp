@@ -21,15 +21,16 @@ constexpr ConfigField<ViTConfig> kViTFields[] = {{"attention_probs_dropout_prob"
                                                  {"hidden_act", &ViTConfig::activation},
                                                  {"hidden_dropout_prob", &ViTConfig::dropout},
                                                  {"hidden_size", &ViTConfig::width, 1 << 17},
-                                                 {"image_size", &ViTConfig::image_size, 1 << 14},
                                                  {"initializer_range", &ViTConfig::initializer_range, 1e3},
                                                  {"intermediate_size", &ViTConfig::hidden, 1 << 20},
                                                  {"layer_norm_eps", &ViTConfig::norm_eps},
                                                  {"num_attention_heads", &ViTConfig::heads, 1 << 12},
                                                  {"num_channels", &ViTConfig::channels, 1 << 10},
                                                  {"num_hidden_layers", &ViTConfig::layers, 1 << 12},
-                                                 {"patch_size", &ViTConfig::patch_size, 1 << 12},
                                                  {"qkv_bias", &ViTConfig::qkv_bias}};
+/// Sides of squares, which a file may give as a list.
+constexpr ConfigField<ViTConfig> kViTSides[] = {{"image_size", &ViTConfig::image_size, 1 << 14},
+                                                {"patch_size", &ViTConfig::patch_size, 1 << 12}};
 /// Of kOwnType alone.
 constexpr ConfigField<ViTConfig> kOwnFields[] = {
     {"norm_first", &ViTConfig::norm_first}, {"pool", &ViTConfig::pool}, {"class_token", &ViTConfig::class_token}};
@@ -55,17 +56,22 @@ ViTConfig ViTConfig::preset(const std::string& name) {
 
 std::vector<ModelPreset> ViTConfig::presets() { return presets_of(kViTPresets); }
 
-ViTConfig ViTConfig::from_json(const std::string& text, const std::string& source) {
+ViTConfig ViTConfig::from_json(const std::string& text, const std::string& source, const Log& log) {
   ConfigFields fields(text, source);
   const std::string type = fields.read_type({kPlainType, kOwnType});
   ViTConfig config;
   fields.read(kViTFields, config);
+  for (const auto& side : kViTSides) fields.read_side(side.name, config.*std::get<int64_t ViTConfig::*>(side.member));
   if (type == kOwnType) fields.read(kOwnFields, config);
   config.labels = fields.read_labels();
   fields.require_single_label();
   // Fields of parts that a classifier lacks: the masked-image decoder and the pooler.
   for (const char* part : {"encoder_stride", "pooler_output_size", "pooler_act"}) fields.take(part);
-  fields.reject_unknown("ViTConfig");
+  fields.reject_not_implemented();
+  if (type == kPlainType)
+    fields.ignore_unknown(log);
+  else
+    fields.reject_unknown("ViTConfig");
   config.validate(source);
   return config;
 }
@@ -73,6 +79,7 @@ ViTConfig ViTConfig::from_json(const std::string& text, const std::string& sourc
 void ViTConfig::validate(const std::string& source) const {
   const ConfigRules rules(source);
   rules.bounds(kViTFields, *this);
+  rules.bounds(kViTSides, *this);
   TERN_CHECK(image_size % patch_size == 0, source, ": \"image_size\" ", image_size,
              " is not a multiple of \"patch_size\" ", patch_size);
   rules.heads("hidden_size", width, "num_attention_heads", heads);
@@ -102,6 +109,7 @@ std::string ViTConfig::to_json(DType dtype) const {
   if (plain()) json["architectures"] = {"ViTForImageClassification"};
   json["model_type"] = plain() ? kPlainType : kOwnType;
   write_fields(json, kViTFields, *this);
+  write_fields(json, kViTSides, *this);
   if (!plain()) write_fields(json, kOwnFields, *this);
   json["encoder_stride"] = patch_size;
   write_labels(json, labels);

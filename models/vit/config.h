@@ -5,6 +5,7 @@
 
 #include "tern/models/encoder/encoder.h"
 #include "tern/models/families.h"
+#include "tern/models/hf_config.h"
 
 namespace tern::models {
 
@@ -34,9 +35,10 @@ struct ViTConfig {
   /// embedded digits (96 x 4, 3 heads, patch 2 at 8 x 8). Throws Error that lists them for another name.
   static ViTConfig preset(const std::string& name);
   static std::vector<ModelPreset> presets();
-  /// Parses a config.json as written by Hugging Face or to_json(); `source` names it in errors. Throws Error on unknown
-  /// fields, wrong types, contradictory values and settings that Tern does not implement.
-  static ViTConfig from_json(const std::string& text, const std::string& source);
+  /// Parses a config.json as written by Hugging Face or to_json(); `source` names it in errors. Unknown fields of
+  /// Hugging Face's are ignored with a line in `log`. Throws Error on those of to_json(), wrong types, contradictory
+  /// values and settings that Tern does not implement.
+  static ViTConfig from_json(const std::string& text, const std::string& source, const Log& log = {});
   /// A config.json for weights stored in `dtype`. transformers' from_pretrained reads it unless the model has features
   /// that ViTForImageClassification lacks (mean pooling, norms after the sums, no class token): such a file has another
   /// model type, so that transformers does not load it as the wrong model.

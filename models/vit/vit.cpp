@@ -9,6 +9,7 @@
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/models/hf_config.h"
+#include "tern/models/timm.h"
 #include "tern/models/vit/checkpoint_names.h"
 #include "tern/models/vit/positions.h"
 
@@ -19,8 +20,6 @@ namespace fs = std::filesystem;
 
 // Exceeds the tokens of any image: row keys are image * kMaxTokens + token.
 constexpr double kMaxTokens = 1 << 24;
-
-constexpr const char* kTimmField = "architecture";  // of timm's config.json
 
 int64_t tokens_of(const ViTConfig& config) { return config.grid() * config.grid() + (config.class_token ? 1 : 0); }
 
@@ -46,6 +45,7 @@ struct Source {
   StateFile weights;
   std::optional<std::string> config = {};  // text of a config.json that describes the model
   std::string config_path = {};
+  std::optional<TimmConfig> timm = {};
 };
 
 /// Finds the weights and configuration: a folder of transformers or timm, or a weights file.
@@ -58,8 +58,8 @@ Source find_source(const std::string& path) {
   }
   Source source{{}, read_model_text(path, "config.json"), (fs::path(path) / "config.json").string()};
   const nlohmann::json json = parse_json_object(*source.config, source.config_path);
-  // timm's config.json names its architecture and adds nothing to what the shapes give.
-  if (json.contains(kTimmField) && !json.contains("model_type")) source.config.reset();
+  source.timm = TimmConfig::from_json(json, source.config_path);
+  if (source.timm) source.config.reset();  // it names an architecture, the shapes say the rest
   source.weights = load_state_folder(path);
   return source;
 }
@@ -192,11 +192,24 @@ std::string ViT::record() const {
 
 PublicCheckpoint<ViTConfig> ViT::read_checkpoint(const std::string& path, const BuildOptions& options) {
   const Source source = find_source(path);
-  const ViTNames names = vit_names(source.weights.tensors, source.weights.path);
-  StateView tensors = vit_modernised(names, source.weights.tensors);
-  ViTConfig config = source.config ? ViTConfig::from_json(*source.config, source.config_path)
-                                   : vit_config_from_shapes(names, tensors, options.heads, source.weights.path);
+  const TensorSet given = model_tensors(source.weights, has_vit_names, options.log);
+  const ViTNames names = vit_names(given.tensors, source.weights.path);
+  StateView tensors = vit_modernised(names, given.tensors);
   const KeyMap& map = vit_key_map(names);
+  int64_t heads = options.heads;
+  if (source.timm) {
+    const Tensor patch = find(tensors, "patch_embed.proj.weight");
+    const int64_t width = patch.defined() && patch.dim() > 0 ? patch.size(0) : 0;  // loading says what is missing
+    const int64_t published = source.timm->vit_heads(width, find(tensors, "fc_norm.weight").defined());
+    if (heads == 0) heads = published;
+  }
+  ViTConfig config = source.config ? ViTConfig::from_json(*source.config, source.config_path, options.log)
+                                   : vit_config_from_shapes(names, tensors, heads, source.weights.path);
+  if (source.timm && source.timm->labels().size() == config.labels.size()) config.labels = source.timm->labels();
+  if (options.log && !source.config && heads == 0 && names != ViTNames::kTorchvision)
+    options.log(path + ": the shapes do not say how many heads there are; as in most published networks " +
+                std::to_string(config.heads) + " of " + std::to_string(config.width / config.heads) +
+                " dimensions are taken. A folder with its config.json says it");
   if (options.image_size > 0 && options.image_size != config.image_size) {
     const ViTConfig trained = config;
     config.image_size = options.image_size;
@@ -207,8 +220,10 @@ PublicCheckpoint<ViTConfig> ViT::read_checkpoint(const std::string& path, const 
           {.file = source.weights,
            .tensors = tensors,
            .names = &map,
-           .ignored_prefixes = {"vit.pooler."},
-           .head_prefixes = {"classifier."}}};
+           // The masked-image decoder's, and what is only used with it.
+           .ignored_prefixes = {"vit.pooler.", "decoder.", "vit.embeddings.mask_token"},
+           .head_prefixes = {"classifier."},
+           .model = described_model("the model", given)}};
 }
 
 void ViT::save_pretrained(const std::string& dir) const {

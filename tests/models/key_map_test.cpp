@@ -1,5 +1,7 @@
 #include "tern/models/key_map.h"
 
+#include <cmath>
+
 #include "tern/core/ops/ops.h"
 #include "tern/tests/errors.h"
 
@@ -70,6 +72,46 @@ TEST(KeyMap, OptionalAndIgnoredNames) {
   EXPECT_NE(error_of(given, options), "no error");
   options.ignored_prefixes = {"vocab."};
   EXPECT_EQ(error_of(given, options), "no error");
+}
+
+bool has_head(const StateView& state) { return find(state, "head").defined(); }
+
+TEST(KeyMap, SetsBehindAPrefix) {
+  const Tensor x = zeros({1});
+  const auto set_of = [](const StateView& state) { return find_set(state, has_head, "file"); };
+  EXPECT_EQ(set_of({{"a.head", x}, {"head", x}})->prefix, "");
+  EXPECT_EQ(set_of({{"a.head", x}, {"head", x}})->tensors.size(), 2u);
+  EXPECT_FALSE(set_of({{"ahead", x}, {"a.heads", x}}).has_value());
+  const auto set = set_of({{"a.b.head", x}, {"a.b.body.x", x}, {"a.c", x}, {"d", x}});
+  EXPECT_EQ(set->prefix, "a.b.");
+  EXPECT_EQ(names(set->tensors), (std::vector<std::string>{"head", "body.x"}));
+  EXPECT_EQ(set->others, (std::vector<std::string>{"a.c", "d"}));
+  EXPECT_EQ(set->description(), "the tensors under 'a.b.', without a.c, d");
+  EXPECT_EQ(set_of({{"a.head", x}, {"a.b.head", x}})->prefix, "a.");  // the inner one is a part of it
+  test::expect_contains(test::error_of([&] {
+                          set_of({{"a.head", x}, {"b.c.head", x}});
+                        }),
+                        {"file: ", "'a.'", "'b.c.'"});
+}
+
+TEST(KeyMap, CountersAndNormsOfOldAndAveragedFiles) {
+  const KeyMap map = {{"num_batches_tracked", {"n.num_batches_tracked"}}, {"steps", {"steps"}}};
+  const auto read = [&](const Tensor& count) {
+    const StateView state = {{"num_batches_tracked", zeros({}, {.dtype = int64})},
+                             {"steps", zeros({}, {.dtype = int64})}};
+    return from_checkpoint_names(map, state, {{"n.num_batches_tracked", count}, {"steps", ones({}, {.dtype = int64})}},
+                                 "file")[0]
+        .tensor;
+  };
+  EXPECT_EQ(read(full({}, 1234.75, {.dtype = float32})).item<int64_t>(), 1234);
+  EXPECT_EQ(read(full({}, 300.0, {.dtype = float16})).item<int64_t>(), 300);
+  EXPECT_EQ(read(full({}, -1.0, {.dtype = float64})).item<int64_t>(), 0);
+  EXPECT_EQ(read(full({}, NAN, {.dtype = float32})).item<int64_t>(), 0);
+  EXPECT_EQ(read(full({}, INFINITY, {.dtype = float16})).dtype(), int64);
+  EXPECT_THROW(read(ones({2})), Error);
+  StateView old = {{"a.LayerNorm.gamma", ones({1})}, {"b_norm.beta", ones({1})}, {"gamma.x", ones({1})}};
+  modernise_norms(old);
+  EXPECT_EQ(names(old), (std::vector<std::string>{"a.LayerNorm.weight", "b_norm.bias", "gamma.x"}));
 }
 
 }  // namespace

@@ -213,14 +213,16 @@ TEST(ViTConfig, PresetsAndJson) {
   EXPECT_EQ(again.to_json(), config.to_json());
   EXPECT_FALSE(again.class_token);
   EXPECT_TRUE(has(config.to_json(), "\"tern_vit\""));  // transformers must not load it as ViT
-  const std::pair<const char*, const char*> wrong[] = {{"[]", "not a JSON object"},
-                                                       {R"({"model_type": "bert"})", "'bert'"},
-                                                       {R"({"patch_size": 5})", "not a multiple"},
-                                                       {R"({"hidden_size": "768"})", "must be an integer"},
-                                                       {R"({"hidden_act": "gelu_new"})", "must be gelu or relu"},
-                                                       {R"({"pool": "mean"})", "unknown field pool"},
-                                                       {R"({"num_attention_heads": 7})", "num_attention_heads"},
-                                                       {R"({"hidden_dropout_prob": 1.5})", "must be in [0, 1]"}};
+  const std::pair<const char*, const char*> wrong[] = {
+      {"[]", "not a JSON object"},
+      {R"({"model_type": "bert"})", "'bert'"},
+      {R"({"patch_size": 5})", "not a multiple"},
+      {R"({"hidden_size": "768"})", "must be an integer"},
+      {R"({"hidden_act": "gelu_new"})", "must be gelu or relu"},
+      {R"({"model_type": "tern_vit", "pols": 1})", "unknown field pols"},
+      {R"({"image_size": [224, 192]})", "two equal ones"},
+      {R"({"num_attention_heads": 7})", "num_attention_heads"},
+      {R"({"hidden_dropout_prob": 1.5})", "must be in [0, 1]"}};
   for (const auto& [text, part] : wrong)
     EXPECT_TRUE(has(error_of([&text = text] { ViTConfig::from_json(text, "here"); }), part)) << text;
 }

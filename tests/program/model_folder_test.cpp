@@ -128,15 +128,14 @@ TEST_F(ModelFolderTest, Configurations) {
       {"dropout", 1.5, {"\"dropout\"", "1.5"}},
       {"dropout", "0.1", {"\"dropout\"", "number"}},
       {"hidden_size", 99, {"\"hidden_size\"", "99"}},
-      {"num_labels", 5, {"\"num_labels\"", "5", "3"}},
+      {"num_labels", 5, {"classifier.weight", "expected [5, 18]"}},
       {"id2label", Json{{"0", "a"}, {"2", "b"}}, {"\"id2label\""}},
-      {"id2label", Json{{"0", "a"}, {"1", "b"}, {"2", "a"}}, {"label"}},
-      {"label2id", Json{{"a", 0}}, {"\"label2id\""}},
+      {"label2id", Json{"a"}, {"\"label2id\""}},
       {"pad_token_id", 100000, {"\"pad_token_id\""}},
       {"problem_type", "ranking", {"problem_type", "ranking", "multi_label_classification"}},
       {"is_decoder", true, {"is_decoder"}},
       {"pruned_heads", Json{{"0", {1}}}, {"pruned"}},
-      {"window_size", 5, {"window_size"}},
+      {"quantization_config", Json{{"bits", 4}}, {"quantization_config"}},
   };
   for (const auto& c : cases) {
     SCOPED_TRACE(c.name + c.value.dump());
@@ -145,6 +144,23 @@ TEST_F(ModelFolderTest, Configurations) {
   }
   configure("transformers_version", "9.9.9");
   EXPECT_EQ(predict().status, 0);
+  configure("window_size", 5);  // a key of one's own, as transformers allows
+  EXPECT_EQ(predict().status, 0);
+  EXPECT_TRUE(has(predict().err, "the field window_size is not known"));
+  configure("id2label", Json{{"0", "a"}, {"1", "b"}, {"2", "a"}});
+  EXPECT_EQ(predict().status, 0);
+}
+
+TEST_F(ModelFolderTest, TokenizersThatTernHasNot) {
+  restore();
+  write("model/tokenizer_config.json", R"({"tokenizer_class": "BertJapaneseTokenizer"})");
+  expect_broken({"tokenizer_class is \"BertJapaneseTokenizer\""});
+  restore();
+  write("model/added_tokens.json", R"({"<new>": 300})");
+  expect_broken({"added_tokens.json", "<new>"});
+  restore();
+  EXPECT_TRUE(has(predict().err, "the model's vocab_size is 205, the vocabulary has 202 tokens"));
+  EXPECT_EQ(tern("predict model --quiet", "the movie\n").err, "");
 }
 
 TEST_F(ModelFolderTest, TensorsThatDoNotFitAreAllNamed) {
