@@ -21,12 +21,14 @@ TERN_KERNEL(void, embedding_backward, Stream stream, ConstView dy, ConstView ids
 /// y = x gathered along dim by an int64 index with x's number of dimensions (PyTorch's gather). An index outside the
 /// dimension is recorded in *fault (null: not recorded) and gives 0. Any strides.
 TERN_KERNEL(void, gather, Stream stream, ConstView x, int dim, ConstView index, View y, IndexFault* fault);
+/// Bytes of workspace for scatter: 0 unless sums or products of 16-bit floats are kept in fp32.
+TERN_KERNEL(int64_t, scatter_workspace, Stream stream, ScatterMode mode, int dim, ConstView index, ConstView y);
 /// Combines elements of y, named by an index along dim as in gather, with those of source, which has the index's shape
 /// and y's dtype. Indices that name the same element follow each other in the order of their positions along dim; with
-/// kAssign the last wins. Each result is rounded to y's dtype. An index outside the dimension is recorded in *fault
-/// (null: not recorded) and skipped. Any strides.
-TERN_KERNEL(void, scatter, Stream stream, ScatterMode mode, ConstView source, int dim, ConstView index, View y,
-            IndexFault* fault);
+/// kAssign the last wins. Sums and products of 16-bit floats are fp32 and are rounded once, after the last of them. An
+/// index outside the dimension is recorded in *fault (null: not recorded) and skipped. Any strides.
+TERN_KERNEL(void, scatter, Stream stream, ScatterMode mode, ConstView source, int dim, ConstView index, void* workspace,
+            View y, IndexFault* fault);
 
 /// offsets[i] = stride * index[i], added to what offsets[i] is already unless `first`. A negative index counts from
 /// `size`. An index outside [-size, size) is recorded in *fault and makes offsets[i] -1, as it then stays. Both

@@ -8,6 +8,12 @@ namespace tern::kernels {
 /// kAdd and kMultiply are "or" and "and" for bool. NaN is the maximum and the minimum.
 enum class ScatterMode : uint8_t { kAssign, kAdd, kMultiply, kMaximum, kMinimum };
 
+/// Whether a scatter keeps its results in fp32 until all are combined: each would otherwise be rounded to 16 bits, in
+/// which sums of many small numbers stop growing.
+constexpr bool combines_in_float(ScatterMode mode, DType dtype) {
+  return is_low_precision(dtype) && (mode == ScatterMode::kAdd || mode == ScatterMode::kMultiply);
+}
+
 /// The new value of an element: `value` replaces `target` or is combined with it. Integers wrap around.
 template <class F>
 TERN_HD inline F combined(ScatterMode mode, F target, F value) {

@@ -93,8 +93,7 @@ Tensor read_tensors(const Tensor& x, const IndexTensors& by) {
 void write_tensors(const Tensor& x, const IndexTensors& by, ScatterMode mode, const Tensor& values) {
   const Tensor view = offset_view(x, by),
                index = spread_offsets(offsets_in(x, x.strides(), by), view.shape(), by.place());
-  kernels::scatter(current_stream(x.device()), mode, values.reshape(index.shape()).view(), by.place(), index.view(),
-                   view.view(), nullptr);
+  detail::scatter_into(view, mode, by.place(), index, values.reshape(index.shape()), nullptr);
 }
 
 /// The tensors as an op keeps them.

@@ -15,6 +15,10 @@ namespace tern::detail {
 /// are in [low, high).
 std::string describe_fault(const kernels::IndexFault& fault, const Tensor& index, int dim, int64_t low, int64_t high);
 
+/// kernels::scatter to y with its workspace. Faults are recorded in the device's memory, unless it is null.
+void scatter_into(const Tensor& y, kernels::ScatterMode mode, int dim, const Tensor& index, const Tensor& source,
+                  kernels::IndexFault* fault);
+
 /// A scatter along a dimension: index (int64) and source have one shape, in which the index fits x. A tensor without
 /// dimensions counts as one of one element.
 struct ScatterCall {

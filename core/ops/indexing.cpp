@@ -86,8 +86,7 @@ struct Embedding final : Function<Embedding> {
 
 Tensor add_up_along(const Tensor& dy, const Tensor& index, int dim, const Shape& shape) {
   const Tensor dx = zeros(shape, dy.options());
-  kernels::scatter(current_stream(dy.device()), kernels::ScatterMode::kAdd, dy.view(), dim, index.view(), dx.view(),
-                   nullptr);
+  detail::scatter_into(dx, kernels::ScatterMode::kAdd, dim, index, dy, nullptr);
   return dx;
 }
 

@@ -29,9 +29,9 @@ Tensor stack(const std::vector<Tensor>& tensors, int dim = 0);
 // PyTorch's scatters: a copy of x in which elements [..., index[..., k, ...], ...] are replaced by source[..., k, ...],
 // or combined with it. index is int64 with the dimensions of x and of the source, which is of x's dtype; it may be
 // smaller than the source, and than x in the dimensions other than dim. If several indices name one element, the last
-// along dim wins, or they are combined in their order: results are the same on every device. An index outside the
-// dimension throws Error with its position. Twice differentiable by x and source; the gradient of an element of the
-// source that was replaced is 0 (PyTorch gives it that of the element).
+// along dim wins, or they are combined in their order (16-bit floats in fp32, with one rounding at the end): results
+// are the same on every device. An index outside the dimension throws Error with its position. Twice differentiable by
+// x and source; the gradient of an element of the source that was replaced is 0 (PyTorch gives it that of the element).
 Tensor scatter(const Tensor& x, int dim, const Tensor& index, const Tensor& source);
 Tensor scatter(const Tensor& x, int dim, const Tensor& index, double value);
 Tensor scatter_add(const Tensor& x, int dim, const Tensor& index, const Tensor& source);

@@ -6,6 +6,7 @@
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
+#include "tern/core/ops/reduction.h"
 #include "tern/core/ops/sort.h"
 #include "tern/core/tensor/size_checks.h"
 #include "tern/core/tensor/tensor_impl.h"
@@ -105,9 +106,11 @@ struct RearrangeGradient final : Function<RearrangeGradient> {
   Tensor forward(const Tensor& dy, const Shape& shape, const Pieces& pieces) {
     shape_ = dy.shape();
     pieces_ = pieces;
-    const Tensor dx = ordered(dy, shape);
+    // Several blocks may add to one element of dx: 16-bit floats then in fp32.
+    const Tensor wide = reads_once(pieces, shape) ? dy : dy.to(detail::accumulation_type(dy.dtype())),
+                 dx = ordered(wide, shape);
     kernels::fill(current_stream(dx.device()), 0, dx.view());
-    for_each_block(dx, dy, pieces, [&](const Tensor& to, const Tensor& from) {
+    for_each_block(dx, wide, pieces, [&](const Tensor& to, const Tensor& from) {
       std::vector<int> repeated, flipped;
       Tensor target = to, gradient = from;
       for (int d = 0; d < to.dim(); ++d) {
@@ -118,7 +121,7 @@ struct RearrangeGradient final : Function<RearrangeGradient> {
       for (const int d : repeated) target = target.slice(d, 0, 1);
       add_reversed(target, gradient, flipped);
     });
-    return dx;
+    return dx.to(dy.dtype());
   }
   Grads backward(const Tensor& g) override { return {rearrange(g, shape_, pieces_)}; }
 

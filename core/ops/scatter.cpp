@@ -8,6 +8,8 @@
 #include "tern/core/ops/indexing.h"
 #include "tern/core/ops/pointwise.h"
 #include "tern/core/ops/reduce.h"
+#include "tern/core/ops/reduction.h"
+#include "tern/core/ops/workspace.h"
 #include "tern/core/tensor/size_checks.h"
 #include "tern/kernels/embedding.h"
 
@@ -83,13 +85,17 @@ struct ScatterCombined final : Function<ScatterCombined> {
   Grads extreme_gradients(const Tensor& dy) {
     const Tensor x = x_.get(), source = source_.get(), index = index_.get(), y = y_.get();
     const Tensor of_x = eq(x, y).detach(), of_source = eq(source, gather(y, dim_, index)).detach();
-    const Tensor count = scatter_add(of_x.to(dy.dtype()), dim_, index, of_source.to(dy.dtype()));
-    const Tensor share = div(dy, count);
+    const DType wide = detail::accumulation_type(dy.dtype());  // 65,520 equal ones are infinitely many in float16
+    const Tensor count = scatter_add(of_x.to(wide), dim_, index, of_source.to(wide));
+    const Tensor share = div(dy.to(wide), count).to(dy.dtype());
     return {where(of_x, share, 0.0), where(of_source, gather(share, dim_, index), 0.0)};
   }
-  /// The derivative by a factor is the product of the others: of the factors that are not 0, if no other is 0.
-  Grads product_gradients(const Tensor& dy) {
-    const Tensor x = x_.get(), source = source_.get(), index = index_.get();
+  /// The derivative by a factor is the product of the others: of the factors that are not 0, if no other is 0. In fp32
+  /// for 16-bit floats, whose product may leave their range although a quotient of it is inside.
+  Grads product_gradients(const Tensor& gradient_of_y) {
+    const DType dtype = gradient_of_y.dtype(), wide = detail::accumulation_type(dtype);
+    const Tensor dy = gradient_of_y.to(wide), x = x_.get().to(wide), source = source_.get().to(wide),
+                 index = index_.get();
     const Tensor x_is_0 = eq(x, 0.0), source_is_0 = eq(source, 0.0);
     const Tensor left = where(x_is_0, 1.0, x), right = where(source_is_0, 1.0, source);
     const Tensor product = scatter_reduce(left, dim_, index, right, ScatterReduction::kProd);
@@ -99,7 +105,8 @@ struct ScatterCombined final : Function<ScatterCombined> {
     };
     const Tensor dx = gradient(mul(dy, product), x_is_0, zero_count, left);
     const Tensor read = gather(mul(dy, product), dim_, index);
-    return {dx, gradient(read, source_is_0, gather(zero_count, dim_, index), right)};
+    const Tensor dsource = gradient(read, source_is_0, gather(zero_count, dim_, index), right);
+    return {dx.to(dtype), dsource.to(dtype)};
   }
 };
 
@@ -171,12 +178,19 @@ detail::ScatterCall detail::slices_call(const char* op, ScatterMode mode, const 
   return scatter_call(op, mode, x, i, index.to(DType::kInt64).reshape(column).expand(shape), source);
 }
 
+void detail::scatter_into(const Tensor& y, ScatterMode mode, int dim, const Tensor& index, const Tensor& source,
+                          kernels::IndexFault* fault) {
+  const kernels::Stream stream = current_stream(y.device());
+  const Workspace workspace(y.device(),
+                            [&] { return kernels::scatter_workspace(stream, mode, dim, index.view(), y.view()); });
+  kernels::scatter(stream, mode, source.view(), dim, index.view(), workspace.data(), y.view(), fault);
+}
+
 void detail::write(const Tensor& y, const ScatterCall& call) {
   const NoGrad off;
   const Tensor target = with_dims(y);
   IndexCheck check(call.op, y.device());
-  kernels::scatter(current_stream(y.device()), call.mode, call.source.view(), call.dim, call.index.view(),
-                   target.view(), check.data());
+  scatter_into(target, call.mode, call.dim, call.index, call.source, check.data());
   TERN_CHECK(check.passed(), call.op, ": ",
              describe_fault(check.found(), call.index, call.dim, 0, target.size(call.dim)));
 }
@@ -203,6 +217,11 @@ Tensor scatter_reduce(const Tensor& x, int dim, const Tensor& index, const Tenso
                       bool include_self) {
   constexpr const char* kName = "scatter_reduce";
   const bool averages = reduction == ScatterReduction::kMean;
+  // The sum of a mean may leave the range of 16 bits.
+  if (averages && is_low_precision(x.dtype()) && source.dtype() == x.dtype()) {
+    const DType wide = DType::kFloat32;
+    return scatter_reduce(x.to(wide), dim, index, source.to(wide), reduction, include_self).to(x.dtype());
+  }
   const ScatterMode mode = reduction == ScatterReduction::kProd  ? ScatterMode::kMultiply
                            : reduction == ScatterReduction::kMax ? ScatterMode::kMaximum
                            : reduction == ScatterReduction::kMin ? ScatterMode::kMinimum

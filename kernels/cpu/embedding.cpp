@@ -162,15 +162,15 @@ void gather_line(const GatherPlan& plan, const int64_t* index, const T* x, T* y,
 }
 
 /// target = the combination of target and value, in the compute type.
-template <ScatterMode kMode, class T>
-inline void combine_into(Stored<T>& target, Stored<T> value) {
+template <ScatterMode kMode, class S, class T>
+inline void combine_into(Stored<T>& target, Stored<S> value) {
   using F = ComputeType<T>;
-  target = convert<F, T>(combined(kMode, static_cast<F>(convert<T, F>(target)), static_cast<F>(convert<T, F>(value))));
+  target = convert<F, T>(combined(kMode, static_cast<F>(convert<T, F>(target)), static_cast<F>(convert<S, F>(value))));
 }
 
 /// Combines y[index[j]] with source[j] for n neighbours of 16 bits, which are widened by vectors.
-template <ScatterMode kMode, class T>
-void scatter_halves(const int64_t* index, const T* source, T* y, int64_t n) {
+template <ScatterMode kMode, class S, class T>
+void scatter_halves(const int64_t* index, const S* source, T* y, int64_t n) {
   constexpr int64_t kPart = 256;
   float values[kPart];
   for (int64_t first = 0; first < n; first += kPart) {
@@ -183,38 +183,39 @@ void scatter_halves(const int64_t* index, const T* source, T* y, int64_t n) {
   }
 }
 
-/// Combines y[index[j]] with source[j] for a part of a line, in order.
-template <ScatterMode kMode, class T>
-void scatter_line(const GatherPlan& plan, const int64_t* index, const Stored<T>* source, Stored<T>* y, int64_t n,
+/// Combines y[index[j]] with source[j] for a part of a line, in order. S is the source's type, T that of y.
+template <ScatterMode kMode, class S, class T>
+void scatter_line(const GatherPlan& plan, const int64_t* index, const Stored<S>* source, Stored<T>* y, int64_t n,
                   int64_t position, IndexFault* fault) {
   const int64_t from_step = plan.step[1], to_step = plan.step[2];
   if (plan.one_index()) {
     if (!plan.contains(*index)) return report_line(fault, position, plan.step[3], n);
     Stored<T>* const to = y + *index * plan.pitch;
     if (from_step == 1 && to_step == 1)
-      for (int64_t j = 0; j < n; ++j) combine_into<kMode, T>(to[j], source[j]);
+      for (int64_t j = 0; j < n; ++j) combine_into<kMode, S, T>(to[j], source[j]);
     else
-      for (int64_t j = 0; j < n; ++j) combine_into<kMode, T>(to[j * to_step], source[j * from_step]);
+      for (int64_t j = 0; j < n; ++j) combine_into<kMode, S, T>(to[j * to_step], source[j * from_step]);
     return;
   }
   if (plan.step[0] == 1 && plan.pitch == 1 && to_step == 0 && all_inside(index, 1, n, plan.size)) {
-    if constexpr (kIsHalf<T>)
+    if constexpr (kIsHalf<S>)
       if (from_step == 1) return scatter_halves<kMode>(index, source, y, n);
-    for (int64_t j = 0; j < n; ++j) combine_into<kMode, T>(y[index[j]], source[j * from_step]);
+    for (int64_t j = 0; j < n; ++j) combine_into<kMode, S, T>(y[index[j]], source[j * from_step]);
     return;
   }
   for (int64_t j = 0; j < n; ++j) {
     const int64_t id = index[j * plan.step[0]];
     if (plan.contains(id))
-      combine_into<kMode, T>(y[id * plan.pitch + j * to_step], source[j * from_step]);
+      combine_into<kMode, S, T>(y[id * plan.pitch + j * to_step], source[j * from_step]);
     else
       report_line(fault, position + j * plan.step[3], 0, 1);
   }
 }
 
-template <ScatterMode kMode, class T>
-void scatter_as(const GatherPlan& plan, const Stored<T>* source, const int64_t* index, Stored<T>* y,
-                IndexFault* fault) {
+/// The parts of a scatter that have one writer each, on all threads: run(for_each_piece) for each of them, where
+/// for_each_piece(body) calls body(outer, first, n) for its pieces, elements [first, first + n) of lines.
+template <class Run>
+void for_each_scatter_task(const GatherPlan& plan, const Run& run) {
   // Each fibre along dim has one writer: a task is a chunk of neighbouring fibres, or the one fibre along a line, in
   // pieces whose indices stay in cache.
   const bool one_fibre = plan.step[2] == 0;
@@ -225,15 +226,82 @@ void scatter_as(const GatherPlan& plan, const Stored<T>* source, const int64_t* 
   parallel_for(plan.outer.numel() * chunks, grain, [&](int64_t begin, int64_t end) {
     for (int64_t task = begin; task < end; ++task) {
       const int64_t outer = task / chunks, start = task % chunks * chunk, stop = std::min(plan.count, start + chunk);
-      for (int64_t first = start; first < stop; first += piece) {
-        int64_t at[4];
-        for (int k = 0; k < 4; ++k) at[k] = plan.offset(k, outer, 0, first);
-        for (int64_t k = 0; k < plan.length; ++k)
-          scatter_line<kMode, T>(plan, index + at[0] + k * plan.along[0], source + at[1] + k * plan.along[1], y + at[2],
-                                 std::min(stop - first, piece), at[3] + k * plan.along[3], fault);
-      }
+      run([&](const auto& body) {
+        for (int64_t first = start; first < stop; first += piece) body(outer, first, std::min(stop - first, piece));
+      });
     }
   });
+}
+
+/// Combines the source with y in a piece of lines.
+template <ScatterMode kMode, class S, class T>
+void scatter_piece(const GatherPlan& plan, const Stored<S>* source, const int64_t* index, Stored<T>* y, int64_t outer,
+                   int64_t first, int64_t n, IndexFault* fault) {
+  int64_t at[4];
+  for (int k = 0; k < 4; ++k) at[k] = plan.offset(k, outer, 0, first);
+  for (int64_t k = 0; k < plan.length; ++k)
+    scatter_line<kMode, S, T>(plan, index + at[0] + k * plan.along[0], source + at[1] + k * plan.along[1], y + at[2], n,
+                              at[3] + k * plan.along[3], fault);
+}
+
+/// to[index[j]] = from[index[j]], converted, in a piece of lines of two tensors that are indexed alike.
+template <class From, class To>
+void convert_piece(const GatherPlan& from_plan, const GatherPlan& to_plan, const int64_t* index, const From* from,
+                   To* to, int64_t outer, int64_t first, int64_t n) {
+  const int64_t from_step = from_plan.step[2], to_step = to_plan.step[2];
+  index += to_plan.offset(0, outer, 0, first);
+  from += from_plan.offset(2, outer, 0, first);
+  to += to_plan.offset(2, outer, 0, first);
+  for (int64_t k = 0; k < to_plan.length; ++k, index += to_plan.along[0]) {
+    if (to_plan.one_index()) {
+      if (to_plan.contains(*index))
+        convert_strided<From, To>(from + *index * from_plan.pitch, from_step, to + *index * to_plan.pitch, to_step, n);
+      continue;
+    }
+    for (int64_t j = 0; j < n; ++j)
+      if (const int64_t id = index[j * to_plan.step[0]]; to_plan.contains(id))
+        to[id * to_plan.pitch + j * to_step] = convert<From, To>(from[id * from_plan.pitch + j * from_step]);
+  }
+}
+
+template <ScatterMode kMode, class T>
+void scatter_as(const GatherPlan& plan, const Stored<T>* source, const int64_t* index, Stored<T>* y,
+                IndexFault* fault) {
+  for_each_scatter_task(plan, [&](const auto& for_each_piece) {
+    for_each_piece([&](int64_t outer, int64_t first, int64_t n) {
+      scatter_piece<kMode, T, T>(plan, source, index, y, outer, first, n, fault);
+    });
+  });
+}
+
+/// The same into fp32: the elements of y that the index names are read first and written last. `sums` has the shape of
+/// the index, but all elements of y along dim.
+template <ScatterMode kMode, class T>
+void scatter_in_float(const GatherPlan& plan, const GatherPlan& sums_plan, const T* source, const int64_t* index,
+                      float* sums, T* y, IndexFault* fault) {
+  for_each_scatter_task(plan, [&](const auto& for_each_piece) {
+    for_each_piece([&](int64_t outer, int64_t first, int64_t n) {
+      convert_piece<T, float>(plan, sums_plan, index, y, sums, outer, first, n);
+    });
+    for_each_piece([&](int64_t outer, int64_t first, int64_t n) {
+      scatter_piece<kMode, T, float>(sums_plan, source, index, sums, outer, first, n, fault);
+    });
+    for_each_piece([&](int64_t outer, int64_t first, int64_t n) {
+      convert_piece<float, T>(sums_plan, plan, index, sums, y, outer, first, n);
+    });
+  });
+}
+
+/// The contiguous shape of scatter_in_float's sums.
+View view_of_sums(ConstView index, ConstView y, int dim, void* workspace) {
+  View sums(workspace, DType::kFloat32, index.dims, index.shape, index.strides);
+  sums.shape[dim] = y.shape[dim];
+  int64_t step = 1;
+  for (int d = sums.dims - 1; d >= 0; --d) {
+    sums.strides[d] = step;
+    step *= sums.shape[d];
+  }
+  return sums;
 }
 
 }  // namespace
@@ -288,11 +356,22 @@ void gather(Stream, ConstView x, int dim, ConstView index, View y, IndexFault* f
   });
 }
 
-void scatter(Stream, ScatterMode mode, ConstView source, int dim, ConstView index, View y, IndexFault* fault) {
+int64_t scatter_workspace(Stream, ScatterMode mode, int dim, ConstView index, ConstView y) {
+  if (!combines_in_float(mode, y.dtype) || index.numel() == 0) return 0;
+  return view_of_sums(index, y, dim, nullptr).numel() * static_cast<int64_t>(sizeof(float));
+}
+
+void scatter(Stream, ScatterMode mode, ConstView source, int dim, ConstView index, void* workspace, View y,
+             IndexFault* fault) {
   if (index.numel() == 0) return;
   const GatherPlan plan(index, source, y, dim);
   dispatch_any(y.dtype, [&]<class T>() {
     const auto run = [&]<ScatterMode kMode>() {
+      if constexpr (combines_in_float(kMode, dtype_of<T>())) {
+        const View sums = view_of_sums(index, y, dim, workspace);
+        return scatter_in_float<kMode>(plan, GatherPlan(index, source, sums, dim), source.as<T>(), index.as<int64_t>(),
+                                       sums.as<float>(), y.as<T>(), fault);
+      }
       scatter_as<kMode, T>(plan, source.as<Stored<T>>(), index.as<int64_t>(), y.as<Stored<T>>(), fault);
     };
     switch (mode) {

@@ -230,6 +230,36 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
+/// The same into fp32: sums[id * fibres + fibre] holds an element of y that the index names until all are combined.
+template <class T>
+__global__ void __launch_bounds__(kThreads)
+    scatter_in_float_kernel(TERN_GRID_CONSTANT(GatherPlan) plan, int parts, ScatterMode mode, const T* source,
+                            const int64_t* index, float* sums, T* y, IndexFault* fault) {
+  const int64_t step = static_cast<int64_t>(gridDim.x) * kThreads;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < plan.fibres * parts; i += step) {
+    const int64_t number = i / parts, part = i % parts;
+    const Fibre fibre(plan, number);
+    const auto for_each_place = [&](const auto& body) {
+      for (int64_t k = 0; k < plan.length; ++k) {
+        const int64_t id = index[fibre.index + k * plan.index_step];
+        if ((id & (parts - 1)) == part) body(k, id, id >= 0 && id < plan.limit);
+      }
+    };
+    for_each_place([&](int64_t, int64_t id, bool good) {
+      if (good) sums[id * plan.fibres + number] = static_cast<float>(y[fibre.indexed + id * plan.indexed_step]);
+    });
+    for_each_place([&](int64_t k, int64_t id, bool good) {
+      if (!good && fault != nullptr) fault->report(fibre.place + k * plan.place_step);
+      if (!good) return;
+      float& sum = sums[id * plan.fibres + number];
+      sum = combined(mode, sum, static_cast<float>(source[fibre.dense + k * plan.dense_step]));
+    });
+    for_each_place([&](int64_t, int64_t id, bool good) {
+      if (good) y[fibre.indexed + id * plan.indexed_step] = T(sums[id * plan.fibres + number]);
+    });
+  }
+}
+
 __global__ void __launch_bounds__(kThreads)
     add_offsets_kernel(const int64_t* index, int64_t n, int64_t size, int64_t stride, bool first, int64_t* offsets,
                        IndexFault* fault) {
@@ -310,14 +340,25 @@ void gather(Stream stream, ConstView x, int dim, ConstView index, View y, IndexF
   });
 }
 
-void scatter(Stream stream, ScatterMode mode, ConstView source, int dim, ConstView index, View y, IndexFault* fault) {
+int64_t scatter_workspace(Stream, ScatterMode mode, int dim, ConstView index, ConstView y) {
+  if (!combines_in_float(mode, y.dtype) || index.numel() == 0) return 0;
+  return index.numel() / index.shape[dim] * y.shape[dim] * static_cast<int64_t>(sizeof(float));
+}
+
+void scatter(Stream stream, ScatterMode mode, ConstView source, int dim, ConstView index, void* workspace, View y,
+             IndexFault* fault) {
   if (index.numel() == 0) return;
   const GatherPlan plan(index, source, y, dim);
   constexpr int64_t kManyFibres = 8192, kShortFibre = 16;
   const int parts = plan.fibres >= kManyFibres || plan.length <= kShortFibre ? 1 : kThreads;
+  const dim3 grid(block_count(plan.fibres * parts, kThreads));
   dispatch_any(y.dtype, [&]<class T>() {
-    launch(scatter_kernel<T>, dim3(block_count(plan.fibres * parts, kThreads)), dim3(kThreads), 0, stream, plan, parts,
-           mode, source.as<Stored<T>>(), index.as<int64_t>(), y.as<Stored<T>>(), fault);
+    if constexpr (is_low_precision(dtype_of<T>()))
+      if (combines_in_float(mode, y.dtype))
+        return launch(scatter_in_float_kernel<T>, grid, dim3(kThreads), 0, stream, plan, parts, mode, source.as<T>(),
+                      index.as<int64_t>(), static_cast<float*>(workspace), y.as<T>(), fault);
+    launch(scatter_kernel<T>, grid, dim3(kThreads), 0, stream, plan, parts, mode, source.as<Stored<T>>(),
+           index.as<int64_t>(), y.as<Stored<T>>(), fault);
   });
 }
 

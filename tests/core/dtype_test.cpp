@@ -21,6 +21,88 @@ void check_16_bits(const char* name, const Tensors& inputs, const TensorOp& op,
   }
 }
 
+/// 1000 ones of 16 bits: added in 16 bits they give 256 in bfloat16; threes in float16 are rounded from 2048 on.
+TEST(SixteenBits, SumsOfManyNumbersGrow) {
+  constexpr int64_t n = 1000;
+  for (const DType dtype : {bfloat16, float16}) {
+    SCOPED_TRACE(testing::Message() << dtype);
+    const TensorOptions options{.dtype = dtype};
+    const double each = dtype == bfloat16 ? 1 : 3, all = each * n;  // float16 has no odd number beyond 2048
+    const Tensor values = full({n}, each, options), none = zeros({3}, options);
+    Tensor index = ones({n}, {.dtype = int64});
+    const std::vector<double> sums = {0, all, 0};
+    const auto expect = [&](const char* name, const Tensor& got, const std::vector<double>& want) {
+      EXPECT_EQ(got.dtype(), dtype) << name;
+      EXPECT_EQ(got.to_vector<double>(), want) << name;
+    };
+    expect("scatter_add", scatter_add(none, 0, index, values), sums);
+    expect("index_add", index_add(none, 0, index, values), sums);
+    expect("index_put", index_put(none, {index}, values, true), sums);
+    expect("put", put(none, index, values, true), sums);
+    expect("scatter_reduce", scatter_reduce(none, 0, index, values, ScatterReduction::kSum), sums);
+    expect("index_reduce", index_reduce(none, 0, index, values, ScatterReduction::kMean, false), {0, each, 0});
+    expect("mean", scatter_reduce(none, 0, index, values * 64.0, ScatterReduction::kMean, false), {0, 64 * each, 0});
+    const double factor = 1 + 0x1p-7;
+    expect("product", scatter_reduce(none + 1.0, 0, index, values * (factor / each), ScatterReduction::kProd),
+           {1, full({}, std::pow(factor, double(n)), options).item<double>(), 1});
+    expect("scatter_add_", none.clone().scatter_add_(0, index, values), sums);
+    expect("index_add_", none.clone().index_add_(0, index, values), sums);
+    expect("index_put_", none.clone().index_put_({index}, values, true), sums);
+    expect("histogram", histogram(values, from_vector<double>({0, 8, 9}, {3}, options), {.weights = values}).counts,
+           {all, 0});
+    expect("cumsum", cumsum(values, 0)[-1].reshape({1}), {all});
+
+    // The gradient of x for a gradient of `each` in every element of the result.
+    const auto gradient = [&](const char* name, const std::function<Tensor(const Tensor&)>& op,
+                              const std::vector<double>& want, const Tensor& of = {}) {
+      Tensor x = (of.defined() ? of : zeros({3}, options)).detach().clone().set_requires_grad(true);
+      const Tensor y = op(x);
+      y.backward(full(y.shape(), each, options));
+      expect(name, x.grad(), want);
+      Tensor once_more = x.detach().set_requires_grad(true);
+      const Tensor again = op(once_more);
+      const GradOptions recorded{.gradients = {full(again.shape(), each, options)}, .create_graph = true};
+      expect(name, grad({again}, {once_more}, recorded)[0].detach(), want);
+    };
+    gradient(
+        "gather", [&](const Tensor& x) { return gather(x, 0, index); }, sums);
+    gradient(
+        "index", [&](const Tensor& x) { return x.index({index}); }, sums);
+    gradient(
+        "take", [&](const Tensor& x) { return take(x, index); }, sums);
+    gradient(
+        "take_along_dim", [&](const Tensor& x) { return take_along_dim(x, index, 0); }, sums);
+    gradient(
+        "index_select", [&](const Tensor& x) { return index_select(x, 0, index); }, sums);
+    gradient(
+        "index_select of columns", [&](const Tensor& x) { return index_select(x, 1, index); }, sums,
+        zeros({1, 3}, options));
+    gradient(
+        "embedding", [&](const Tensor& x) { return embedding(x, index); }, sums, zeros({3, 1}, options));
+    gradient("repeat_interleave", [&](const Tensor& x) { return repeat_interleave(x, n); }, {all, all, all});
+    gradient("repeat", [&](const Tensor& x) { return repeat(x, {n}); }, {all, all, all});
+    gradient("expand", [&](const Tensor& x) { return x.expand({n, 3}) * 1.0; }, {all, all, all});
+    std::vector<double> first(static_cast<size_t>(n), 0), windows;
+    first[0] = all;
+    gradient(
+        "cummax", [](const Tensor& x) { return cummax(x, 0).values; }, first, from_vector<double>(first, {n}, options));
+    const double edge = full({}, all + each, options).item<double>();
+    gradient(
+        "pad",
+        [&](const Tensor& x) {
+          return pad(x, {n, n}, PadMode::kReplicate);
+        },
+        {edge, each, edge}, zeros({1, 3}, options));
+    for (int i = 0; i < 63; ++i) windows.push_back(each * std::min(i + 1, 63 - i));
+    gradient(
+        "unfold",
+        [](const Tensor& x) {
+          return unfold(x.reshape({1, 1, 1, 63}), {1, 32});
+        },
+        windows, zeros({63}, options));
+  }
+}
+
 TEST(SixteenBits, AgreeWithFloat64) {
   Generator g = fresh_generator();
   const auto normal = [&](const Shape& s) { return randn(s, g, {.dtype = float64}); };

@@ -66,6 +66,38 @@ TEST_P(Embedding, GatherAndScatter) {
         }
 }
 
+/// Sums of many ones and products near 1, which 16 bits cannot hold before the last of them.
+TEST_P(Embedding, ScatterOfHalvesIsRoundedOnce) {
+  const int64_t n = target().is_cpu() ? 5000 : 1100;
+  for (const DType dtype : {bfloat16, float16})
+    for (const ScatterMode mode : {ScatterMode::kAdd, ScatterMode::kMultiply})
+      for (const bool is_line : {false, true})
+        for (const Order order : kAllOrders) {
+          // Three elements or rows of y get all of them; a fourth is not named.
+          const int64_t cols = is_line ? 1 : 5;
+          const double factor = 1 + 2 * epsilon_of(dtype);
+          const Shape shape = is_line ? Shape{4} : Shape{4, cols};
+          Array source(dtype, is_line ? Shape{n} : Shape{n, cols}, order), index(int64, source.shape());
+          source.fill(mode == ScatterMode::kAdd ? 1 : factor);
+          std::vector<float> sums(static_cast<size_t>(4 * cols), mode == ScatterMode::kAdd ? 3 : 1);
+          const std::vector<float> before = sums;
+          for (int64_t i = 0; i < n * cols; ++i) {
+            const auto row = static_cast<int64_t>(random() % 8 == 0) + static_cast<int64_t>(random() % 64 == 0);
+            index.set(i, static_cast<double>(row));
+            float& sum = sums[static_cast<size_t>(row * cols + i % cols)];
+            sum = mode == ScatterMode::kAdd ? sum + 1 : sum * static_cast<float>(factor);
+          }
+          for_each_run([&] {
+            Array y(dtype, shape, order);
+            for (int64_t i = 0; i < y.numel(); ++i) y.set(i, before[static_cast<size_t>(i)]);
+            run_kernel([&](Call& on) { run_scatter(on, mode, source, 0, on(index), y, nullptr); });
+            for (int64_t i = 0; i < y.numel(); ++i)
+              ASSERT_EQ(y.at(i), round_to(dtype, sums[static_cast<size_t>(i)])) << name_of(dtype) << ", element " << i;
+            expect_gaps_untouched(y);
+          });
+        }
+}
+
 /// The index may be shorter than x in every dimension, and longer along dim.
 TEST_P(Embedding, GatherOfOtherShapes) {
   for (const auto& [x, index_shape] : std::vector<std::pair<Shape, Shape>>{{{6}, {9}},
@@ -96,7 +128,7 @@ TEST_P(Embedding, GatherIndicesOutsideTheDimensionAreCountedAndLeftOut) {
     IndexFault fault, fault_of_scatter;
     run_kernel([&](Call& on) {
       gather(on.stream(), on(x), 0, on(index), on(y), on.memory(&fault));
-      scatter(on.stream(), ScatterMode::kAdd, on(source), 0, on(index), on(sums), on.memory(&fault_of_scatter));
+      run_scatter(on, ScatterMode::kAdd, source, 0, on(index), sums, on.memory(&fault_of_scatter));
     });
     for (const IndexFault& found : {fault, fault_of_scatter}) {
       EXPECT_EQ(found.count, 3);
@@ -139,7 +171,7 @@ TEST_P(Embedding, FaultsInALongLine) {
   IndexFault faults[2];
   run_kernel([&](Call& on) {
     gather(on.stream(), on(x), 0, on(index), on(y), on.memory(&faults[0]));
-    scatter(on.stream(), ScatterMode::kMaximum, on(source), 0, on(index), on(sums), on.memory(&faults[1]));
+    run_scatter(on, ScatterMode::kMaximum, source, 0, on(index), sums, on.memory(&faults[1]));
   });
   std::vector<double> expected(40, 0);
   for (int64_t i = 0; i < n; ++i) {
