@@ -249,8 +249,10 @@ __global__ void __launch_bounds__(kThreads)
       if (good) sums[id * plan.fibres + number] = static_cast<float>(y[fibre.indexed + id * plan.indexed_step]);
     });
     for_each_place([&](int64_t k, int64_t id, bool good) {
-      if (!good && fault != nullptr) fault->report(fibre.place + k * plan.place_step);
-      if (!good) return;
+      if (!good) {
+        if (fault != nullptr) fault->report(fibre.place + k * plan.place_step);
+        return;
+      }
       float& sum = sums[id * plan.fibres + number];
       sum = combined(mode, sum, static_cast<float>(source[fibre.dense + k * plan.dense_step]));
     });
