@@ -62,9 +62,8 @@ template <class Primitive>
 void ConvolutionPrimitive::choose(const typename Primitive::primitive_desc& chosen) {
   scratch_ = chosen.scratchpad_desc();
   primitive_ = Primitive(chosen);
-  // Products by another library's code within oneDNN, which move the stack pointer.
-  guarded_ = std::string_view(chosen.impl_info_str()).find("gemm") != std::string_view::npos &&
-             moves_stack_pointer(INT64_MAX - 1);
+  is_product_ = std::string_view(chosen.impl_info_str()).find("gemm") != std::string_view::npos;
+  guarded_ = is_product_ && moves_stack_pointer(INT64_MAX - 1);
 }
 
 ConvolutionPrimitive::ConvolutionPrimitive(const ConvolutionKey& key) : key_(key) {
@@ -181,6 +180,7 @@ void ConvolutionCall::run(const void* x, const void* weight, const void* bias, c
   const ConvolutionPrimitive& p = primitive_;
   const bool input = p.key_.pass == Pass::kBackwardInput, gradient = p.key_.pass == Pass::kBackwardWeight;
   const bool reads_y = input || gradient;
+  if (p.is_product_) check_limited_room_for_code();
   const OneThread one;
   std::optional<SignalGuard> guard;
   if (p.guarded_) guard.emplace();

@@ -57,7 +57,8 @@ class ConvolutionPrimitive {
   Desc inner_x_, inner_y_;  // the layouts that the primitive takes: others than x_ and y_ for Winograd's algorithm
   dnnl::primitive primitive_;
   dnnl::reorder reorder_weight_, reorder_x_, reorder_y_;
-  bool guarded_ = false;  // runs with a SignalGuard
+  bool is_product_ = false;  // by another library's code within oneDNN
+  bool guarded_ = false;     // runs with a SignalGuard
 };
 
 /// One thread's calls of a primitive, which must live as long: oneDNN's objects for its arguments are made once.

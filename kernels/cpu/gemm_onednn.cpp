@@ -45,6 +45,7 @@ struct Matmul::State {
   MatmulKey key;
   dnnl::memory::desc a, b, bias, packed, c, scratch;
   dnnl::matmul product;
+  bool makes_code = false;                                     // when the product runs for the first time
   bool guarded = false;                                        // the product is run with a SignalGuard
   std::vector<dnnl::reorder> packing;                          // each for some columns
   std::vector<dnnl::memory::desc> unpacked_part, packed_part;  // the same columns within the whole matrices
@@ -90,6 +91,7 @@ Matmul::Matmul(const MatmulKey& key) try : state_(std::make_unique<State>()) {
   s.scratch = chosen.scratchpad_desc();
   s.product = dnnl::matmul(chosen);
   const bool is_brgemm = std::string_view(chosen.impl_info_str()).substr(0, 3) == "brg";  // keeps the stack pointer
+  s.makes_code = !is_brgemm;
   s.guarded = !is_brgemm && moves_stack_pointer(key.k);
   if (key.pack_b) s.prepare_packing(key.k, key.n);
 } catch (const dnnl::error& error) {
@@ -120,6 +122,7 @@ void Matmul::pack(const void* b, void* packed) const {
 
 void Matmul::run(const void* a, const void* b, const void* bias, void* c, void* scratch) const try {
   const State& s = *state_;
+  if (s.makes_code) check_limited_room_for_code();
   const OneThread one;
   std::optional<SignalGuard> guard;
   if (s.guarded) guard.emplace();
@@ -162,6 +165,7 @@ void check_not_ending() {
 void sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
            int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
   limit_instruction_set();
+  check_limited_room_for_code();
   const OneThread one;
   std::optional<SignalGuard> guard;
   if (moves_stack_pointer(k)) guard.emplace();

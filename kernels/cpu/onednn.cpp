@@ -2,11 +2,14 @@
 
 #include <dnnl.h>
 #include <pthread.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
+#include "tern/kernels/base/check.h"
 #include "tern/kernels/kernel.h"
 
 namespace tern::kernels::TERN_CPU {
@@ -44,6 +47,25 @@ bool moves_stack_pointer(int64_t k) {
     return has_instruction_set(dnnl::cpu_isa::avx512_core) ? int64_t{64} : int64_t{128};
   }();
   return k > most_on_stack;
+}
+
+void check_room_for_code() {
+  // oneDNN 2.6.3 takes up to 3 MiB for a primitive and 14 for the products, each kernel apart.
+  constexpr size_t kBytes = size_t{24} << 20;
+  void* const room = mmap(nullptr, kBytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (room == MAP_FAILED)
+    throw OutOfMemoryError(
+        "out of memory: oneDNN needs up to 24 MiB of address space for the code of a product or convolution, which the "
+        "system refuses; raise the limit (ulimit -v), or take fewer threads or a smaller batch");
+  munmap(room, kBytes);
+}
+
+void check_limited_room_for_code() {
+  static const bool limited = [] {
+    rlimit limit{};
+    return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
+  }();
+  if (limited) check_room_for_code();
 }
 
 dnnl::memory::data_type onednn_type(DType dtype) {

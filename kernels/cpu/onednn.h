@@ -41,6 +41,12 @@ bool has_instruction_set(dnnl::cpu_isa wanted);
 /// on the stack in oneDNN 2.6; the limits here leave room for other versions.
 bool moves_stack_pointer(int64_t k);
 
+/// Throws OutOfMemoryError where the address space has no room for the code of a primitive, or of oneDNN's products,
+/// which it makes when the first one runs: it does not look whether it got the memory, and writes to address 0.
+void check_room_for_code();
+/// The same before a call that may make code, where the address space is limited (ulimit -v); else it costs nothing.
+void check_limited_room_for_code();
+
 dnnl::memory::data_type onednn_type(DType dtype);
 
 /// Held while a primitive is created. fork() waits for it, so that a child finds neither it nor oneDNN's locks held by
@@ -52,7 +58,8 @@ std::mutex& onednn_mutex();
 template <class Key, class Primitive>
 class PrimitiveCache {
  public:
-  /// Finds or creates a primitive. Creation takes about 0.1 ms (some ms with code generation).
+  /// Finds or creates a primitive. Creation takes about 0.1 ms (some ms with code generation). Throws
+  /// OutOfMemoryError.
   std::shared_ptr<const Primitive> find(const Key& key) {
     constexpr size_t kCapacity = 512;
     std::lock_guard<std::mutex> lock(onednn_mutex());
@@ -66,6 +73,7 @@ class PrimitiveCache {
         if (it->second.used < oldest->second.used) oldest = it;
       entries_.erase(oldest);
     }
+    check_room_for_code();
     return entries_.emplace(key, Entry{std::make_shared<const Primitive>(key), ++clock_}).first->second.primitive;
   }
 
