@@ -58,7 +58,7 @@ void reject_unknown(const CLI::App& parser, const Command& command) {
     const std::string flag = word.substr(0, word.find('='));
     std::vector<std::string> known = command.options->flags();
     known.push_back("--help");
-    const std::string near = nearest(flag, known);
+    const std::string near = meant_flag(flag, known);
     throw UsageError("unknown flag '" + flag + "'" + (near.empty() ? see : "; did you mean '" + near + "'?"));
   }
 }
@@ -107,8 +107,9 @@ int run_command_line(const std::vector<Command>& commands, std::vector<std::stri
   if (named) {
     const Command& command = find_command(commands, words[0]);
     app.get_subcommand(command.name)->allow_extras();
-    const std::vector<std::string> merged =
-        merge_option_file(*command.options, command.name, {words.begin() + 1, words.end()});
+    const std::vector<std::string> given(words.begin() + 1, words.end());
+    check_no_empty_value(*command.options, given);
+    const std::vector<std::string> merged = merge_option_file(*command.options, command.name, given);
     reject_repeated(*command.options, merged);
     reversed.assign(merged.rbegin(), merged.rend());
     reversed.push_back(command.name);
@@ -118,6 +119,9 @@ int run_command_line(const std::vector<Command>& commands, std::vector<std::stri
   } catch (const CLI::Success& done) {
     return app.exit(done);  // --help and --version
   } catch (const CLI::ParseError& error) {
+    // A flag that is unknown says more than the one that is missing in its place.
+    for (const CLI::App* parser : app.get_subcommands())
+      reject_unknown(*parser, find_command(commands, parser->get_name()));
     throw UsageError(error.what());
   }
   const std::vector<CLI::App*> chosen = app.get_subcommands();

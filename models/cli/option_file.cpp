@@ -123,7 +123,11 @@ std::vector<std::string> words_for(const OptionRow& row, const toml::node& node,
   const auto* const boolean = node.as_boolean();
   if (row.is_flag() != (boolean != nullptr))
     throw UsageError(where + (row.is_flag() ? " is true or false" : " takes a value, not true or false"));
-  if (!boolean) return {row.spec.name + "=" + scalar_text(node, where)};
+  if (!boolean) {
+    const std::string text = scalar_text(node, where);
+    if (text.empty()) throw empty_value(row, where);
+    return {row.spec.name + "=" + text};
+  }
   return boolean->get() ? std::vector{row.spec.name} : std::vector<std::string>{};
 }
 
@@ -142,12 +146,12 @@ std::vector<std::string> merge_option_file(const Options& options, const std::st
       throw UsageError(where + " names another file of options; give it on the command line instead");
     const OptionRow* const row = options.find("--" + key);
     if (!row) {
-      const std::string near = nearest("--" + key, options.flags());
+      const std::string near = meant_flag("--" + key, options.flags());
       throw UsageError(where + " is not an option of 'tern " + command + "'" +
                        (near.empty() ? "" : "; did you mean '" + near.substr(2) + "'?"));
     }
-    if (is_among(arguments, row->spec.name)) continue;
-    for (const std::string& word : words_for(*row, node, where)) merged.push_back(word);
+    const std::vector<std::string> words = words_for(*row, node, where);
+    if (!is_among(arguments, row->spec.name)) merged.insert(merged.end(), words.begin(), words.end());
   }
   merged.insert(merged.end(), arguments.begin(), arguments.end());
   return merged;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <map>
 
 #include "tern/core/io/pickle.h"
 #include "tern/kernels/base/check.h"
@@ -162,6 +163,9 @@ void Options::take(std::string_view name, const std::vector<std::string>& texts)
   TERN_CHECK(found, "options: there is no option ", name);
   OptionRow& row = rows_[static_cast<size_t>(found - rows_.data())];
   OptionValue value = row.initial;
+  // Where the parser gives an empty text for a flag without a value, check_no_empty_value() has seen the words.
+  if (!row.is_flag() && row.spec.bare.empty() && std::find(texts.begin(), texts.end(), "") != texts.end())
+    throw empty_value(row, row.spec.name);
   if (row.is_flag()) {
     value = !std::get<bool>(row.initial);
   } else if (row.is_list()) {
@@ -175,6 +179,23 @@ void Options::take(std::string_view name, const std::vector<std::string>& texts)
   }
   row.set(*this, value);
   row.given = true;
+}
+
+UsageError empty_value(const OptionRow& row, const std::string& where) {
+  return UsageError(where + ": must be " + (row.is_flag() ? "given without a value" : row.accepted()) +
+                    ", got an empty value, as an unset variable of the shell gives; leave the option out, or fill it");
+}
+
+void check_no_empty_value(const Options& options, const std::vector<std::string>& words) {
+  for (size_t i = 0; i < words.size(); ++i) {
+    const size_t equals = words[i].find('=');
+    const OptionRow* const row = words[i].starts_with("--") ? options.find(words[i].substr(0, equals)) : nullptr;
+    if (!row) continue;
+    const bool next_is_value = equals == std::string::npos && !row->is_flag() && i + 1 < words.size();
+    if (equals + 1 == words[i].size() || (next_is_value && words[i + 1].empty()))
+      throw empty_value(*row, row->spec.name);
+    i += next_is_value && !words[i + 1].starts_with("-") ? 1 : 0;
+  }
 }
 
 void check_options_are_for(For model, const Options& options) {
@@ -191,6 +212,47 @@ void check_word(const std::string& name, const std::string& value, const std::ve
   throw UsageError(name + ": unknown '" + tern::detail::printable(value) + "'" +
                    (near.empty() ? "" : ", did you mean '" + near + "'?") +
                    "; known: " + models::in_words(words, ", "));
+}
+
+std::string meant_flag(const std::string& flag, const std::vector<std::string>& known) {
+  static const std::map<std::string, std::string> elsewhere = {{"--learning-rate", "--lr"},
+                                                               {"--num-epochs", "--epochs"},
+                                                               {"--num-train-epochs", "--epochs"},
+                                                               {"--output-dir", "--out"},
+                                                               {"--output", "--out"},
+                                                               {"-o", "--out"},
+                                                               {"--pretrained", "--init"},
+                                                               {"--model-name-or-path", "--init"},
+                                                               {"--checkpoint", "--init"},
+                                                               {"--dataset", "--data"},
+                                                               {"--train-file", "--data"},
+                                                               {"--data-dir", "--data"},
+                                                               {"--max-seq-length", "--max-length"},
+                                                               {"--warmup-steps", "--warmup"},
+                                                               {"--warmup-ratio", "--warmup"},
+                                                               {"--max-grad-norm", "--clip"},
+                                                               {"--grad-clip", "--clip"},
+                                                               {"--wd", "--weight-decay"},
+                                                               {"--lr-scheduler", "--schedule"},
+                                                               {"--lr-scheduler-type", "--schedule"},
+                                                               {"--num-workers", "--workers"},
+                                                               {"--gradient-accumulation-steps", "--accumulate"},
+                                                               {"--img-size", "--image-size"},
+                                                               {"--precision", "--dtype"},
+                                                               {"--per-device-train-batch-size", "--batch-size"},
+                                                               {"--resume-from-checkpoint", "--resume"},
+                                                               {"-n", "--nproc"},
+                                                               {"-np", "--nproc"},
+                                                               {"--num-processes", "--nproc"},
+                                                               {"--nproc-per-node", "--nproc"},
+                                                               {"-j", "--workers"},
+                                                               {"-q", "--quiet"}};
+  std::string name = flag;
+  std::replace(name.begin(), name.end(), '_', '-');
+  const auto found = elsewhere.find(name);
+  if (found != elsewhere.end() && std::find(known.begin(), known.end(), found->second) != known.end())
+    return found->second;
+  return nearest(flag, known);
 }
 
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates) {

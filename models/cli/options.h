@@ -148,11 +148,20 @@ class Options {
   std::vector<OptionRow> rows_;
 };
 
+/// Throws UsageError that names the option when the words of a command line give one an empty value, as an unset
+/// variable of the shell does. No option has a use for one: what is left out has its default. Options::take() refuses
+/// one by its place.
+void check_no_empty_value(const Options& options, const std::vector<std::string>& words);
+/// The error of an empty value; `where`: the option, as the user wrote it.
+UsageError empty_value(const OptionRow& row, const std::string& where);
 /// Throws UsageError when an option was given that is for the other kind of model.
 void check_options_are_for(For model, const Options& options);
 /// Throws UsageError "--lr: unknown 'x', did you mean 'y'?; known: ..." unless the value is one of the words.
 void check_word(const std::string& name, const std::string& value, const std::vector<std::string>& words);
 
+/// The flag of `known` that the user may have meant: what other tools call so ("--learning-rate" is "--lr"), else the
+/// nearest; empty when none is near.
+std::string meant_flag(const std::string& flag, const std::vector<std::string>& known);
 /// The candidate nearest to `word` by edit distance; empty when none is near.
 std::string nearest(const std::string& word, const std::vector<std::string>& candidates);
 

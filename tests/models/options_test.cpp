@@ -1,15 +1,18 @@
 // The table of options: what is declared is parsed, checked, recorded and compared; and the defaults of a run.
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 #include <set>
 
 #include "tern/core/io/json.h"
+#include "tern/models/cli/option_file.h"
 #include "tern/models/cli/option_record.h"
 #include "tern/models/cli/program.h"
 #include "tern/models/cli/train_defaults.h"
 #include "tern/tests/errors.h"
 #include "tern/tests/models/option_values.h"
 #include "tern/tests/support/seed.h"
+#include "tern/tests/support/temporary_folder.h"
 
 namespace tern::cli {
 namespace {
@@ -48,6 +51,47 @@ TEST(OptionsTest, EveryRowHasAHelpAndADistinctName) {
       }
     }
   }
+}
+
+/// No option takes an empty value: from a word of its own, after "=", or in the option file.
+TEST(OptionsTest, AnEmptyValueIsRefusedByEveryOption) {
+  test::TemporaryFolder folder;
+  const std::string file = (folder.path() / "options.toml").string();
+  for (const Command& command : all_commands({}, {}))
+    for (const OptionRow& row : command.options->rows()) {
+      const std::string& name = row.spec.name;
+      SCOPED_TRACE(command.name + " " + name);
+      Options& options = *command.options;
+      const auto error_of_words = [&](const std::vector<std::string>& words) {
+        return usage_error_of([&] { check_no_empty_value(options, words); });
+      };
+      const auto refused = [&](const std::string& error, const std::string& where) {
+        return error.starts_with(where + ": must be ") && has(error, "got an empty value");
+      };
+      if (!name.starts_with("--")) {
+        EXPECT_TRUE(refused(usage_error_of([&] { options.take(name, {""}); }), name));
+        EXPECT_TRUE(!row.is_list() || refused(usage_error_of([&] { options.take(name, {"x", ""}); }), name));
+        continue;
+      }
+      EXPECT_TRUE(refused(error_of_words({"x", name + "="}), name));
+      EXPECT_EQ(error_of_words({"x", name + "=1"}), "");
+      EXPECT_EQ(error_of_words({name}), "");
+      if (row.is_flag()) continue;
+      EXPECT_TRUE(refused(error_of_words({name, ""}), name));
+      EXPECT_TRUE(refused(error_of_words({"--quiet", name, "", "y"}), name));
+      EXPECT_TRUE(refused(error_of_words({name, "1", name, ""}), name));
+      EXPECT_EQ(error_of_words({name, "1", ""}), "");  // a place, which take() refuses
+      EXPECT_TRUE(!row.spec.bare.empty() || refused(usage_error_of([&] { options.take(name, {""}); }), name));
+      if (name == "--config") continue;
+      std::ofstream(file) << name.substr(2) << " = \"\"\n";
+      const auto merge = [&](std::vector<std::string> words) {
+        words.insert(words.end(), {"--config", file});
+        return usage_error_of([&] { merge_option_file(options, command.name, words); });
+      };
+      const std::string where = file + ": '" + name.substr(2) + "'";
+      EXPECT_TRUE(refused(merge({}), where));
+      EXPECT_TRUE(refused(merge({name, "1"}), where));  // also where the command line gives another
+    }
 }
 
 struct ProbeArguments : TrainArguments {

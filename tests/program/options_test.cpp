@@ -87,9 +87,8 @@ TEST_F(OptionsProgramTest, BothEndsOfEveryNumber) {
       const std::string bounds = "must be a whole number from " + ends.minimum + " to " + ends.maximum;
       for (const std::string& text : {ends.below, ends.above})
         expect_refused(command.name, row, text, {cli::is_whole(row) ? bounds : "must be a number from "});
-      for (const char* text : {"nan", "1x", "", cli::is_whole(row) ? "2.5" : "inf"})
-        if (*text != 0 || row.spec.bare.empty())  // an empty text stands for the bare value
-          expect_refused(command.name, row, text, {"must be a "});
+      for (const char* text : {"nan", "1x", cli::is_whole(row) ? "2.5" : "inf"})
+        expect_refused(command.name, row, text, {"must be a "});
     }
   EXPECT_GE(numbers, 30);
 }
@@ -118,12 +117,37 @@ TEST_F(OptionsProgramTest, WordsAndForms) {
         for (const std::string& word : row.spec.words) known += (known.empty() ? "known: " : ", ") + word;
         const std::string& near = row.spec.words[random_() % row.spec.words.size()];
         expect_refused(command.name, row, near + "x", {"unknown", "did you mean '", known});
-        if (row.spec.bare.empty()) expect_refused(command.name, row, "", {known});
       }
       const bool twice = command.name == "train" && (row.spec.name == "--split" || row.spec.name == "--fold");
       if (row.spec.form.accepts && !twice)
         expect_refused(command.name, row, "1y/", {"must be " + row.spec.form.description + ", got "});
     }
+}
+
+/// As an unset variable of the shell gives it, in every place where an option can stand; OptionsTest tries every
+/// option.
+TEST_F(OptionsProgramTest, AnEmptyValueIsRefused) {
+  const std::pair<Words, std::string> cases[] = {{{"train", ""}, "model"},
+                                                 {{"train", "distilbert", "--init", ""}, "--init"},
+                                                 {{"train", "distilbert", "--data="}, "--data"},
+                                                 {{"train", "distilbert", "--config", ""}, "--config"},
+                                                 {{"train", "distilbert", "--find-lr", "", "--quiet"}, "--find-lr"},
+                                                 {{"train", "distilbert", "--find-batch-size="}, "--find-batch-size"},
+                                                 {{"train", "distilbert", "--quiet="}, "--quiet"},
+                                                 {{"resume", ""}, "run"},
+                                                 {{"eval", "curve", "--split", ""}, "--split"},
+                                                 {{"predict", ""}, "dir"},
+                                                 {{"predict", "curve", "x.txt", ""}, "files"},
+                                                 {{"tokenize", "", "x.txt"}, "files"},
+                                                 {{"info", ""}, "path"},
+                                                 {{"launch", "--nproc", "", "--", "info"}, "--nproc"},
+                                                 {{"launch", "--nproc", "2", "--logs", "", "--", "info"}, "--logs"}};
+  for (const auto& [arguments, option] : cases) {
+    SCOPED_TRACE(testing::PrintToString(arguments));
+    expect_error(tern(arguments), 2, {option + ": must be ", "got an empty value"});
+  }
+  expect_error(tern({"train", "distilbert", "--freeze", "a,,b"}), 2, {"--freeze: "});
+  EXPECT_EQ(listing("."), "curve");
 }
 
 TEST_F(OptionsProgramTest, OptionsOfOtherModelsAreRefused) {

@@ -20,6 +20,10 @@ TEST_F(UsageTest, WrongWordsAndNumbers) {
       {"train distilbert --ephocs 3", {"'--ephocs'", "'--epochs'"}},
       {"train distilbert --ephocs=3", {"'--ephocs'", "'--epochs'"}},
       {"train distilbert -x", {"'-x'"}},
+      {"train distilbert --learning-rate 1", {"'--learning-rate'", "'--lr'"}},
+      {"train distilbert --num_train_epochs=2", {"'--num_train_epochs'", "'--epochs'"}},
+      {"launch -n 2", {"'-n'", "'--nproc'"}},
+      {"launch --num-processes=2", {"'--num-processes'", "'--nproc'"}},
       {"train distilbert --epochs", {"--epochs"}},
       {"train distilbert --lr 1 --lr 2", {"--lr: is given twice"}},
       {"train distilbert --lr=1 --lr=1", {"--lr: is given twice"}},
@@ -142,7 +146,7 @@ TEST_F(UsageTest, OptionFile) {
   for (const auto& [name, value] : expected.items()) EXPECT_EQ(options[name], value) << name;
 
   const std::pair<std::string, std::vector<std::string>> cases[] = {
-      {"learning-rate = 1\n", {"bad.toml", "'learning-rate'"}},
+      {"learning-rate = 1\n", {"bad.toml", "'learning-rate'", "'lr'"}},
       {"ephocs = 1\n", {"bad.toml", "'ephocs'", "'epochs'"}},
       {"[train]\nlr = 1\n", {"bad.toml", "'train'"}},
       {"lr = [1, 2]\n", {"bad.toml", "'lr'"}},
