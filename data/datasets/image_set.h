@@ -2,6 +2,7 @@
 // Labelled images and their sources.
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -22,8 +23,11 @@ struct ImageSet : LabelledSet {
   Image image(int64_t row, const DecodeOptions& options = {}) const;
   /// What an error calls an image: its file, or "digits: image 12".
   std::string name_of(int64_t row) const;
-  /// SHA-256 of labels and pixels, or of labels, paths of the files within the set's folder, and file sizes.
-  std::string content_hash() const;
+  /// SHA-256 of the labels and of the pixels, or of the files: their paths within the set's folder, sizes and contents.
+  /// Files of more than `most_bytes` together are hashed in part: of each the first and the last bytes, most_bytes
+  /// divided by the number of files, but at least 4 KiB; so a change in the middle of a file may not be seen there.
+  /// `check` is called every few thousand files and may throw. A file that cannot be read counts as one without bytes.
+  std::string content_hash(const std::function<void()>& check = nullptr, uint64_t most_bytes = uint64_t{1} << 30) const;
 };
 
 /// The sets that load_images finds by name. Without --data the program takes the first that is embedded or found.

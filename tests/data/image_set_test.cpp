@@ -3,6 +3,7 @@
 #include "tern/data/datasets/image_set.h"
 
 #include <algorithm>
+#include <fstream>
 #include <set>
 #include <thread>
 
@@ -130,6 +131,68 @@ TEST_F(ImageFolderTest, HashIsOfTheContentAndNotOfThePath) {
   add("train/a/1.png", 1);
   fs::rename(root() / "train" / "a" / "1.png", root() / "train" / "a" / "3.png");
   EXPECT_NE(load_images(source()).content_hash(), base);
+}
+
+/// Any byte of any file counts, also where the size stays, and so does a label's name.
+TEST_F(ImageFolderTest, HashOfChangesAtEqualSizes) {
+  std::mt19937_64 random = fresh_random();
+  for (int i = 0; i < 7; ++i) add("train/" + std::string(i % 2 ? "a/" : "b/") + std::to_string(i) + ".png", 1, 30, 40);
+  const ImageSet set = load_images(source());
+  const std::string base = set.content_hash();
+  for (const std::string& file : set.files) {
+    const auto size = fs::file_size(file);
+    for (const uint64_t at : {uint64_t{0}, random() % size, size - 1}) {
+      std::fstream bytes(file, std::ios::in | std::ios::out | std::ios::binary);
+      bytes.seekg(static_cast<std::streamoff>(at));
+      const int before = bytes.get();
+      const auto put = [&](int byte) {
+        bytes.seekp(static_cast<std::streamoff>(at));
+        bytes.put(static_cast<char>(byte)).flush();
+      };
+      put(before ^ 1);
+      EXPECT_NE(set.content_hash(), base) << file << " " << at;
+      put(before);
+    }
+  }
+  EXPECT_EQ(set.content_hash(), base);
+  fs::rename(root() / "train" / "b", root() / "train" / "c");
+  EXPECT_NE(load_images(source()).content_hash(), base);
+  int calls = 0;
+  const auto stop = [&] {
+    ++calls;
+    fail("stopped");
+  };
+  EXPECT_EQ(error_of([&] { set.content_hash(stop); }), "stopped");
+  EXPECT_EQ(calls, 1);
+}
+
+/// Large sets are hashed in part: both ends of every file, as much of each as if all were equal, but 4 KiB at least.
+TEST_F(ImageFolderTest, HashOfALargeSetIsBounded) {
+  ImageSet set;
+  set.name = source();
+  constexpr int64_t kSize = 70'000;
+  for (const char* name : {"a.png", "b.png"}) {
+    write(name, std::string(kSize, 'x'));
+    set.files.push_back((root() / name).string());
+    set.labels.push_back(0);
+  }
+  for (const auto& [most, each] :
+       {std::pair<uint64_t, int64_t>(2 * kSize, kSize), {2 * 20'000 + 1, 20'000}, {10, 4096}}) {
+    const auto hash = [&, most = most] { return set.content_hash(nullptr, most); };
+    const std::string base = hash();
+    const auto hash_with = [&](int64_t at) {
+      std::fstream bytes(set.files[1], std::ios::in | std::ios::out | std::ios::binary);
+      bytes.seekp(at).put('y').flush();
+      const std::string changed = hash();
+      bytes.seekp(at).put('x').flush();
+      return changed;
+    };
+    for (const int64_t at : {int64_t{0}, each / 2 - 1, kSize - each / 2, kSize - 1})
+      EXPECT_NE(hash_with(at), base) << most << " " << at;
+    for (const int64_t at : {each / 2, kSize - each / 2 - 1})
+      EXPECT_EQ(hash_with(at) == base, each < kSize) << most << " " << at;
+    EXPECT_EQ(hash(), base);
+  }
 }
 
 TEST_F(ImageFolderTest, HashOfFilesOutsideOfTheFolder) {
