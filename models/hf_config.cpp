@@ -250,12 +250,23 @@ void check_labels(const std::vector<std::string>& labels, const std::string& sou
   TERN_CHECK(!labels.empty(), source, ": there are no labels");
 }
 
+std::string advice_for_missing(const std::string& path) {
+  constexpr const char* kOfNames = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./";
+  const bool may_be_on_a_hub = path.find('-') != std::string::npos &&
+                               path.find_first_not_of(kOfNames) == std::string::npos &&
+                               std::count(path.begin(), path.end(), '/') <= 1 && !path.starts_with('/') &&
+                               !path.starts_with('.') && !path.ends_with('/') && fs::path(path).extension().empty();
+  if (!may_be_on_a_hub) return "";
+  return "; a model of Hugging Face's hub is downloaded first (hf download " + path +
+         " --local-dir DIR), and DIR given here";
+}
+
 bool is_weights_file(const std::string& path) {
   std::error_code error;
   if (fs::is_directory(path, error)) return false;
   TERN_CHECK(tern::detail::name_exists(file_of_weights(path)), path,
              ": no such folder or file; expected a model folder with config.json and model.safetensors or ",
-             "pytorch_model.bin, or a file of weights");
+             "pytorch_model.bin, or a file of weights", advice_for_missing(path));
   return true;
 }
 

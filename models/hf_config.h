@@ -133,6 +133,10 @@ class ConfigRules {
 /// Throws Error unless there are labels.
 void check_labels(const std::vector<std::string>& labels, const std::string& source);
 
+/// What an error about a folder or file that does not exist ends with: where the path may be the name of a model on
+/// Hugging Face's hub (distilbert-base-uncased), "; " and how to fetch it. Otherwise empty.
+std::string advice_for_missing(const std::string& path);
+
 /// Whether the path is that of a file of weights; otherwise it is that of a model folder. Throws Error if there is
 /// neither.
 bool is_weights_file(const std::string& path);

@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tern/core/io/state_file.h"
@@ -18,8 +19,9 @@ struct BuildOptions {
   Device device = {};
   DType dtype = DType::kFloat32;              // of the weights, independent of the file's
   Generator generator = default_generator();  // for initial values, dropout, and parameters missing in the checkpoint
-  /// Replaces the configuration's labels. If they are the same in another order, the folder's order and head are kept;
-  /// if their number differs, the head is newly initialized.
+  /// The labels of the data. If they are those of the configuration by the rule of data::KnownLabels, which leaves no
+  /// output without one, its labels, their order and the head are kept (names in place of LABEL_0, ...). Otherwise they
+  /// replace them; with allow_new_head the head's last layer is then new, without it the names change alone.
   std::vector<std::string> labels = {};
   /// Replaces the configuration's kind of labels. Of a preset: one label unless given.
   std::optional<data::LabelKind> label_kind = {};
@@ -32,7 +34,7 @@ struct BuildOptions {
   int64_t heads = 0;  // of weights without a config.json; 0: heads of 64 dimensions, as in all published ones
   /// Initializes a missing classification head instead of failing: for fine-tuning a bare encoder.
   bool allow_new_head = false;
-  /// Called with one line if the head, or a part of it, is newly initialized.
+  /// Called with one line that says whether the head is kept or new, and why.
   std::function<void(const std::string&)> log = {};
 
   nn::Scope scope() const { return nn::Scope({.device = device, .dtype = dtype, .generator = generator}); }
@@ -61,12 +63,20 @@ TensorSet model_tensors(const StateFile& file, bool (*recognizes)(const StateVie
                         const std::function<void(const std::string&)>& log);
 /// PublicWeights::model for a set: `name`, and what was taken as its tensors if not all were.
 std::string described_model(const std::string& name, const TensorSet& set);
-/// The labels of a loaded model: `wanted`, the options' labels, in place of `stored`, the folder's.
-std::vector<std::string> choose_labels(const std::vector<std::string>& stored, const std::vector<std::string>& wanted);
+/// What becomes of the labels and the head of a loaded model.
+struct HeadChoice {
+  std::vector<std::string> labels;
+  bool keeps = true;   // the last layer of the head
+  std::string reason;  // for BuildOptions::log; empty: nothing to say
+};
+/// By the labels and their kind in the folder, and those that the options want.
+HeadChoice choose_head(const std::vector<std::string>& stored, data::LabelKind kind, const BuildOptions& options);
 /// Throws Error when the options want another kind of labels than one: for models that have no other.
 void require_one_label(const std::string& what, const BuildOptions& options);
-/// Copies the weights into the model. Throws Error on missing, unexpected or mis-shaped tensors.
-void load_weights(Model& model, const std::string& path, const PublicWeights& weights, const BuildOptions& options);
+/// Copies the weights into the model, but those of a head that is not kept. Throws Error on missing, unexpected or
+/// mis-shaped tensors.
+void load_weights(Model& model, const std::string& path, const PublicWeights& weights, const BuildOptions& options,
+                  const HeadChoice& head);
 /// Writes config.json and model.safetensors under public names.
 void save_public(const Model& model, const KeyMap& names, const std::string& dir);
 /// Every tensor of the model under its own name.
@@ -93,11 +103,13 @@ std::unique_ptr<M> load_pretrained(const std::string& path, const BuildOptions& 
   if constexpr (requires { &M::read_checkpoint; }) {
     auto checkpoint = M::read_checkpoint(path, options);
     auto& config = checkpoint.config;  // not a structured binding, which clang before 16 does not capture in a lambda
-    config.labels = choose_labels(config.labels, options.labels);
+    data::LabelKind kind = data::LabelKind::kOne;
     if constexpr (requires { config.label_kind; })
-      config.label_kind = options.label_kind.value_or(config.label_kind);
+      kind = std::exchange(config.label_kind, options.label_kind.value_or(config.label_kind));
     else
       require_one_label(path, options);
+    const HeadChoice head = choose_head(config.labels, kind, options);
+    config.labels = head.labels;
     if (options.dropout) config.set_dropout(*options.dropout);
     auto model = [&] {
       if constexpr (requires { M::make(options.scope(), config); })
@@ -105,7 +117,7 @@ std::unique_ptr<M> load_pretrained(const std::string& path, const BuildOptions& 
       else
         return std::make_unique<M>(options.scope(), config);
     }();
-    load_weights(*model, path, checkpoint.weights, options);
+    load_weights(*model, path, checkpoint.weights, options, head);
     return model;
   } else {
     return model_as<M>(load_by_family(path, options), path);

@@ -1,6 +1,8 @@
 #include "tern/data/datasets/columns.h"
 
 #include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "tern/kernels/base/check.h"
 
@@ -22,6 +24,16 @@ size_t find_column(const ColumnKind& kind, const std::vector<std::string>& found
   TERN_CHECK(matches.size() == 1, where, ": more than one ", kind.meaning, " column: ", found[matches[0]], " and ",
              found[matches[1]], "; rename one");
   return matches[0];
+}
+
+std::optional<std::string> label_name(const nlohmann::json& value) {
+  constexpr double kExact = 1e15;
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_number_float() && std::abs(value.get<double>()) < kExact &&
+      value.get<double>() == std::trunc(value.get<double>()))
+    return std::to_string(static_cast<int64_t>(value.get<double>()));
+  if (value.is_number() || value.is_boolean()) return value.dump();
+  return std::nullopt;
 }
 
 }  // namespace tern::data

@@ -92,14 +92,14 @@ void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadOpti
     set.labels.resize(set.files.size(), id);
   }
   if (unlabelled > 0 && options.log)
-    options.log(folder.string() + ": " + std::to_string(unlabelled) +
-                " images outside of a label's folder are skipped");
+    options.log(folder.string() + ": " + counted(unlabelled, "image") + " outside of a label's folder " +
+                (unlabelled == 1 ? "is" : "are") + " skipped");
 }
 
 ImageSet read_image_folder(const std::string& path, const LoadOptions& options) {
   ImageSet set;
   set.name = path;
-  LabelIndex index(options.known_labels);
+  LabelIndex index(options.known_labels, options.log);
   OtherFormats others;
   set.add_parts(path, [&](const std::string& folder) { add_label_folders(folder, index, options, set, others); });
   TERN_CHECK(set.size() > 0, path, ": no images found; expected train/LABEL/*.{png,jpg,jpeg} (and optionally ",
@@ -255,16 +255,17 @@ const std::vector<NamedSet<ImageSet>>& named_image_sets() {
 
 ImageSet load_images(const std::string& source, const LoadOptions& options) {
   for (const NamedSet<ImageSet>& set : named_image_sets())
-    if (set.name == source) return with_known_labels(set.read(options), options.known_labels, LabelOrder::kByName);
+    if (set.name == source) return with_known_labels(set.read(options), options, LabelOrder::kByName);
   std::error_code ignored;
-  TERN_CHECK(fs::is_directory(source, ignored), "unknown image data \"", source, "\": expected ",
-             names_of(named_image_sets()), ", or a folder of train/LABEL/*.{png,jpg,jpeg}");
-  if (is_cifar10(source))
-    return with_known_labels(read_checked_cifar10(source, options), options.known_labels, LabelOrder::kByName);
+  TERN_CHECK(
+      fs::is_directory(source, ignored), "\"", source,
+      fs::exists(source, ignored) ? "\" is not a folder" : "\": there is no such folder, and no set of that name",
+      "; expected ", names_of(named_image_sets()), ", or a folder of train/LABEL/*.{png,jpg,jpeg}");
+  if (is_cifar10(source)) return with_known_labels(read_checked_cifar10(source, options), options, LabelOrder::kByName);
   if (is_mnist(source)) {
     const bool fashion = lower_ascii(source).find("fashion") != source.npos;
-    return with_known_labels(read_checked_mnist(source, fashion ? Mnist::kFashion : Mnist::kDigits, options),
-                             options.known_labels, LabelOrder::kByName);
+    return with_known_labels(read_checked_mnist(source, fashion ? Mnist::kFashion : Mnist::kDigits, options), options,
+                             LabelOrder::kByName);
   }
   return read_image_folder(source, options);
 }

@@ -51,6 +51,10 @@ std::string lower_ascii(std::string_view text) {
   return lower;
 }
 
+std::string counted(int64_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
 std::string join(const std::vector<std::string>& parts, std::string_view separator) {
   std::string text;
   for (size_t i = 0; i < parts.size(); ++i) {
@@ -68,42 +72,93 @@ std::string shown_names(const std::vector<std::string>& names) {
   return names.size() <= kMax ? text : text + ", ... (" + std::to_string(names.size()) + " in all)";
 }
 
-LabelIndex::LabelIndex(std::vector<std::string> known) : known_(std::move(known)) {
+KnownLabels::KnownLabels(std::vector<std::string> names) : names_(std::move(names)) {
   int64_t value = 0;
-  placeholders_ = !known_.empty();
-  for (size_t i = 0; i < known_.size(); ++i) {
-    placeholders_ = placeholders_ && known_[i] == "LABEL_" + std::to_string(i);
-    known_integers_ = known_integers_ || parse_integer(known_[i], value);
+  placeholders_ = !names_.empty();
+  for (size_t i = 0; i < names_.size(); ++i) {
+    const auto output = static_cast<int32_t>(i);
+    placeholders_ = placeholders_ && names_[i] == "LABEL_" + std::to_string(i);
+    has_integers_ = has_integers_ || parse_integer(names_[i], value);
+    if (const auto [place, added] = by_name_.emplace(names_[i], output); !added) place->second = -1;
+    if (const auto [place, added] = by_key_.emplace(label_key(names_[i]), output); !added) place->second = -1;
   }
 }
 
-int32_t LabelIndex::known_id(const std::string& label, const Location& where) const {
-  const int64_t count = static_cast<int64_t>(known_.size());
-  const auto named = std::find(known_.begin(), known_.end(), label);
-  TERN_CHECK(std::count(named, known_.end(), label) <= 1, where, ": label \"", label,
-             "\" is the name of two labels of the model, so which one is meant is not clear; give them names of their "
-             "own in id2label of its config.json");
-  if (named != known_.end()) return static_cast<int32_t>(named - known_.begin());
-  const std::string key = label_key(label);
-  for (int64_t i = 0; i < count; ++i) {
-    if (label_key(known_[i]) == key) return static_cast<int32_t>(i);
-  }
+std::optional<KnownLabels::Found> KnownLabels::find_by_rule(const std::string& label) const {
+  if (const auto same = by_name_.find(label); same != by_name_.end() && same->second >= 0)
+    return Found{same->second, Rule::kSameName};
+  const auto near = by_key_.find(label_key(label));
+  if (near != by_key_.end() && near->second >= 0) return Found{near->second, Rule::kWithoutCase};
   int64_t value = 0;
-  const bool index = !known_integers_ && parse_integer(label, value) && value >= 0 && value < count;
-  TERN_CHECK(index, where, ": unknown label \"", tern::detail::printable(label),
-             "\"; the model has: ", shown_names(known_));
-  return static_cast<int32_t>(value);
+  if (has_integers_ || !parse_integer(label, value) || value < 0 || value >= std::ssize(names_)) return std::nullopt;
+  return Found{static_cast<int32_t>(value), Rule::kNumber};
 }
+
+std::optional<int32_t> KnownLabels::find(const std::string& label) const {
+  const auto found = find_by_rule(label);
+  return found ? std::optional(found->output) : std::nullopt;
+}
+
+LabelMatch KnownLabels::match(const std::vector<std::string>& labels) const {
+  LabelMatch match;
+  std::vector<std::string> without_case, by_number;
+  int64_t last_value = -1;
+  for (const std::string& label : labels) {
+    const auto found = find_by_rule(label);
+    const bool number = found && found->rule == Rule::kNumber;
+    // A folder sorts 10 before 2: then the numbers are names, and the order counts.
+    if (!found || (number && placeholders_ && found->output < last_value)) {
+      if (placeholders_) return match_in_order(labels);
+      return {{}, "the data's label \"" + label + "\" is none of the model's: " + text()};
+    }
+    match.outputs.push_back(found->output);
+    if (found->rule == Rule::kSameName) continue;
+    if (number) last_value = found->output;
+    (number ? by_number : without_case).push_back(label + " = " + names_[static_cast<size_t>(found->output)]);
+  }
+  if (!without_case.empty()) match.how = "labels are matched without case: " + shown_names(without_case);
+  if (!by_number.empty())
+    match.how +=
+        (match.how.empty() ? "" : "; ") + std::string("numbers are the model's outputs: ") + shown_names(by_number);
+  return match;
+}
+
+LabelMatch KnownLabels::match_in_order(const std::vector<std::string>& labels) const {
+  LabelMatch match;
+  if (labels.size() != names_.size())
+    return {{},
+            "the data has the labels " + shown_names(labels) + ", but the model has " + std::to_string(names_.size()) +
+                " outputs without names (" + text() +
+                "), so that it is not known which is which; name them in config.json (id2label), or number the " +
+                "labels from 0"};
+  std::vector<std::string> pairs;
+  for (size_t i = 0; i < labels.size(); ++i) {
+    match.outputs.push_back(static_cast<int32_t>(i));
+    pairs.push_back(labels[i] + " = " + names_[i]);
+  }
+  match.how = "the model's outputs have no names, so labels are matched in order: " + shown_names(pairs);
+  return match;
+}
+
+std::string KnownLabels::text() const { return shown_names(names_); }
+
+LabelIndex::LabelIndex(std::vector<std::string> known, std::function<void(const std::string&)> log)
+    : known_(std::move(known)), log_(std::move(log)) {}
 
 int32_t LabelIndex::id(std::string_view label, const Location& where) {
   const std::string name(trim(label));
   TERN_CHECK(!name.empty(), where, ": the label is empty");
-  std::string valid;
-  TERN_CHECK(append_valid_utf8(name, valid) == 0, where, ": the label is not UTF-8, it reads \"", valid, "\"");
   const auto found = ids_.find(name);
   if (found != ids_.end()) return found->second;
-  const bool free = known_.empty() || placeholders_;
-  const int32_t id = free ? static_cast<int32_t>(names_.size()) : known_id(name, where);
+  std::string valid;
+  TERN_CHECK(append_valid_utf8(name, valid) == 0, where, ": the label is not UTF-8, it reads \"", valid, "\"");
+  const bool any = known_.empty() || known_.are_placeholders();
+  TERN_CHECK(!known_.names_several(name), where, ": label \"", name,
+             "\" is the name of two labels of the model, so which one is meant is not clear; give them names of their "
+             "own in id2label of its config.json");
+  TERN_CHECK(any || known_.find(name), where, ": unknown label \"", tern::detail::printable(name),
+             "\"; the model has: ", known_.text());
+  const auto id = static_cast<int32_t>(names_.size());
   names_.push_back(name);
   ids_.emplace(name, id);
   return id;
@@ -111,7 +166,6 @@ int32_t LabelIndex::id(std::string_view label, const Location& where) {
 
 std::vector<std::string> LabelIndex::finish(std::string_view source, std::vector<int32_t>& labels,
                                             LabelOrder label_order) {
-  if (!known_.empty() && !placeholders_) return known_;
   const bool numeric = label_order == LabelOrder::kIntegersByValue && all_integers(names_);
   std::vector<int32_t> order(names_.size());
   std::iota(order.begin(), order.end(), 0);
@@ -123,20 +177,19 @@ std::vector<std::string> LabelIndex::finish(std::string_view source, std::vector
   std::sort(order.begin(), order.end(),
             [&](int32_t a, int32_t b) { return numeric ? number(a) < number(b) : names_[a] < names_[b]; });
   std::vector<std::string> sorted;
-  std::vector<int64_t> rank(names_.size());
-  for (size_t i = 0; i < order.size(); ++i) {
-    // The outputs have no names, so an integer label is the output's index.
-    rank[order[i]] = placeholders_ && numeric ? number(order[i]) : static_cast<int64_t>(i);
-    sorted.push_back(names_[order[i]]);
+  for (const int32_t i : order) sorted.push_back(names_[i]);
+  LabelMatch match;
+  if (known_.empty()) {
+    for (size_t i = 0; i < sorted.size(); ++i) match.outputs.push_back(static_cast<int32_t>(i));
+  } else {
+    match = known_.match(sorted);
+    TERN_CHECK(match.outputs.size() == sorted.size(), source, ": ", match.how);
+    if (log_ && !match.how.empty()) log_(std::string(source) + ": " + match.how);
   }
-  if (placeholders_) {
-    const int64_t count = static_cast<int64_t>(known_.size());
-    const bool fits = std::all_of(rank.begin(), rank.end(), [&](int64_t id) { return id >= 0 && id < count; });
-    TERN_CHECK(fits, source, ": has the labels ", shown_names(sorted), ", but the model has ", count,
-               " outputs without names");
-  }
-  for (int32_t& label : labels) label = static_cast<int32_t>(rank[label]);
-  return placeholders_ ? known_ : sorted;
+  std::vector<int32_t> ids(names_.size());
+  for (size_t i = 0; i < order.size(); ++i) ids[order[i]] = match.outputs[i];
+  for (int32_t& label : labels) label = ids[label];
+  return known_.empty() ? sorted : known_.names();
 }
 
 }  // namespace tern::data

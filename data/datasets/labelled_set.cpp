@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 
+#include "tern/data/datasets/label_index.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {
@@ -15,13 +16,9 @@ void LabelledSet::renumber(const std::vector<int32_t>& ids, const std::vector<st
 }
 
 void LabelledSet::order_labels(const std::vector<std::string>& order) {
-  std::vector<int32_t> ids;
-  for (const std::string& label : label_names) {
-    const auto found = std::find(order.begin(), order.end(), label);
-    TERN_CHECK(found != order.end(), name, ": the model has no label '", label, "'");
-    ids.push_back(static_cast<int32_t>(found - order.begin()));
-  }
-  renumber(ids, order);
+  const LabelMatch match = KnownLabels(order).match(label_names);
+  TERN_CHECK(match.outputs.size() == label_names.size(), name, ": ", match.how);
+  renumber(match.outputs, order);
 }
 
 int64_t LabelledSet::count(Part part, size_t label) const {

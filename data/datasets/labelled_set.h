@@ -25,7 +25,8 @@ struct LabelledSet {
   int64_t size() const { return static_cast<int64_t>(labels.size()); }
   /// Gives each label name a new id. `ids`: of every name in label_names; `names`: the names in the new order.
   void renumber(const std::vector<int32_t>& ids, const std::vector<std::string>& names);
-  /// Puts the label names into the order that a model has them in. Throws Error if it lacks one.
+  /// Gives the labels the ids and names that a model has them under, by the rule of KnownLabels (label_index.h). Throws
+  /// Error if it lacks one.
   void order_labels(const std::vector<std::string>& order);
   /// Rows of a part with a label. Without an official split all rows are for training.
   int64_t count(Part part, size_t label) const;
@@ -35,10 +36,9 @@ struct LabelledSet {
 };
 
 struct LoadOptions {
-  /// The labels of a trained model, in the order of its outputs: rows get these ids, and any other label is an error
-  /// that names the place and the known labels. Names are compared without case, and neg / pos equal negative /
-  /// positive; an integer label is an index where no known name is an integer. Names LABEL_0, LABEL_1, ... (a model
-  /// that was saved without names) bind the number of labels only.
+  /// The labels of a trained model, in the order of its outputs: rows get these ids by the rule of KnownLabels
+  /// (label_index.h), and any other label is an error that names the place and the known labels. Where names differ,
+  /// `log` gets a line that says how they were matched.
   std::vector<std::string> known_labels = {};
   bool allow_download = true;                        // of a named set that is not found on this machine
   std::function<void(const std::string&)> log = {};  // one line each: what is fetched, skipped, or not as published

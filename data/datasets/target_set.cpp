@@ -4,8 +4,6 @@
 #include <cmath>
 #include <filesystem>
 #include <nlohmann/json.hpp>
-#include <set>
-#include <unordered_map>
 
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/input_file.h"
@@ -107,11 +105,10 @@ LabelRow listed_labels(const nlohmann::json& value, char separator, const Locati
              "', got ", value.type_name());
   LabelRow labels;
   for (const nlohmann::json& label : value) {
-    TERN_CHECK(label.is_string() || label.is_number_integer(), where,
-               ": each label must be a string or an integer, got ", shortened(label));
-    const std::string name = label.is_string() ? label.get<std::string>() : label.dump();
-    TERN_CHECK(!trim(name).empty(), where, ": a label is empty");
-    labels.emplace_back(trim(name));
+    const std::optional<std::string> name = label_name(label);
+    TERN_CHECK(name, where, ": each label must be a string, a number, true or false, got ", shortened(label));
+    TERN_CHECK(!trim(*name).empty(), where, ": a label is empty");
+    labels.emplace_back(trim(*name));
   }
   return labels;
 }
@@ -119,39 +116,33 @@ LabelRow listed_labels(const nlohmann::json& value, char separator, const Locati
 /// Collects the labels of texts; their ids are known at the end.
 class LabelRows {
  public:
-  explicit LabelRows(const std::vector<std::string>& known) : names_(known.begin(), known.end()), known_(known) {}
+  /// The columns of 0 and 1 are known labels too.
+  explicit LabelRows(const MultiLabelOptions& options)
+      : index_(options.known_labels.empty() ? options.columns : options.known_labels, options.log),
+        any_name_(options.known_labels.empty() && options.columns.empty()) {}
 
   void add(const LabelRow& labels, const Location& where) {
-    for (const std::string& label : labels) {
-      if (!known_.empty())
-        TERN_CHECK(names_.contains(label), where, ": unknown label \"", tern::detail::printable(label),
-                   "\"; the known ones are ", shown_names(known_));
-      names_.insert(label);
-      any_ = true;
-    }
-    rows_.push_back(labels);
+    for (const std::string& label : labels) ids_.push_back(index_.id(label, where));
+    ends_.push_back(ids_.size());
   }
-  void finish(const std::vector<std::string>& columns, TargetSet& set) const {
-    TERN_CHECK(any_ || !columns.empty() || !known_.empty(), set.texts.name, ": no row has a label");
-    set.label_names = !known_.empty()    ? known_
-                      : !columns.empty() ? columns
-                                         : std::vector<std::string>(names_.begin(), names_.end());
-    std::unordered_map<std::string, int64_t> places;
-    for (const std::string& name : set.label_names) places.emplace(name, static_cast<int64_t>(places.size()));
+  void finish(TargetSet& set) {
+    TERN_CHECK(!ids_.empty() || !any_name_, set.texts.name, ": no row has a label");
+    set.label_names = index_.finish(set.texts.name, ids_, LabelOrder::kByName);
     const auto width = static_cast<int64_t>(set.label_names.size());
-    set.targets = zeros({static_cast<int64_t>(rows_.size()), width});
+    set.targets = zeros({static_cast<int64_t>(ends_.size()), width});
     float* row = set.targets.data<float>();
-    for (const LabelRow& labels : rows_) {
-      for (const std::string& label : labels) row[places.at(label)] = 1;
+    size_t next = 0;
+    for (const size_t end : ends_) {
+      for (; next < end; ++next) row[ids_[next]] = 1;
       row += width;
     }
   }
 
  private:
-  std::set<std::string> names_;
-  const std::vector<std::string> known_;
-  std::vector<LabelRow> rows_;
-  bool any_ = false;
+  LabelIndex index_;
+  const bool any_name_;
+  std::vector<int32_t> ids_;  // of all rows
+  std::vector<size_t> ends_;  // of each row's ids
 };
 
 void read_delimited_labels(const std::string& path, const MultiLabelOptions& options, TargetSet& set, LabelRows& rows) {
@@ -187,20 +178,40 @@ float number_of(std::string_view text, const Location& where) {
   return finite(*value, text, where);
 }
 
-/// "a text file": one of those that this file reads.
 void check_extension(const std::string& path, const char* what) {
-  const std::string extension = extension_of(path);
-  TERN_CHECK(extension == ".csv" || extension == ".tsv" || extension == ".jsonl", "\"", path, "\": ", what,
-             " are read from a .csv, .tsv or .jsonl file");
+  TERN_CHECK(is_text_table(path), "\"", path, "\": ", what, " are read from a .csv, .tsv or .jsonl file");
 }
 
 }  // namespace
+
+bool is_text_table(const std::string& path) {
+  const std::string extension = extension_of(path);
+  return extension == ".csv" || extension == ".tsv" || extension == ".jsonl";
+}
+
+void read_texts(const std::string& path, const std::function<void(const std::string& text)>& use) {
+  check_extension(path, "texts");
+  if (extension_of(path) == ".jsonl") {
+    read_objects(path, [&](const nlohmann::json& object, const std::vector<std::string>& names, const Location& where) {
+      use(text_in(object, names, where));
+      return true;
+    });
+    return;
+  }
+  size_t text = 0;
+  read_records(
+      path,
+      [&](const std::vector<std::string>& header, const Location& where) {
+        text = find_column(text_column(), header, where);
+      },
+      [&](const std::vector<std::string>& fields, const Location&) { use(fields[text]); });
+}
 
 TargetSet read_multi_label(const std::string& path, const MultiLabelOptions& options) {
   check_extension(path, "several labels for each text");
   TargetSet set;
   set.texts.name = path;
-  LabelRows rows(options.known_labels);
+  LabelRows rows(options);
   if (extension_of(path) == ".jsonl") {
     TERN_CHECK(options.columns.empty(), path, ": columns of 0 and 1 are for .csv and .tsv files");
     read_objects(path, [&](const nlohmann::json& object, const std::vector<std::string>& names, const Location& where) {
@@ -213,7 +224,7 @@ TargetSet read_multi_label(const std::string& path, const MultiLabelOptions& opt
     read_delimited_labels(path, options, set, rows);
   }
   set.texts.label_names = {""};
-  rows.finish(options.columns, set);
+  rows.finish(set);
   return set;
 }
 

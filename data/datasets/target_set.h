@@ -23,7 +23,7 @@ struct MultiLabelOptions {
   /// column "labels" (or "label").
   std::vector<std::string> columns = {};
   char separator = ';';  // of the names in that column
-  /// The labels of a trained model, in the order of its outputs; any other is an error. Empty: sorted names.
+  /// As in LoadOptions. Empty: sorted names.
   std::vector<std::string> known_labels = {};
   std::function<void(const std::string&)> log = {};  // one line each: how the file is read, where that can be doubted
 };
@@ -42,6 +42,12 @@ TargetSet read_numbers(const std::string& path, const std::function<void(const s
 /// What a text file's rows are labelled with, by its header or its first object: several labels where they are under
 /// "labels" and none under "label" or "sentiment", or are a list; otherwise one. Sets by name and folders have one.
 LabelKind label_kind_of(const std::string& source);
+
+/// Whether the file's name says that it is a table of texts: .csv, .tsv or .jsonl.
+bool is_text_table(const std::string& path);
+/// The texts of such a file in turn, one at a time in memory: the column or name that load_text reads; no labels are
+/// needed. Ill-formed UTF-8 is passed on. Throws Error with the line, after the texts before it.
+void read_texts(const std::string& path, const std::function<void(const std::string& text)>& use);
 
 /// TokenLoaderOptions::transform that replaces a batch's labels by float32 [sequences, columns], the rows of `targets`
 /// (float32 [data set rows, columns]). Sequences that only fill a batch get `filler` in every column.

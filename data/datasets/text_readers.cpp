@@ -37,7 +37,7 @@ TextSet read_delimited(const std::string& path, const LoadOptions& options) {
   const size_t columns = fields.size();
   const size_t text = find_column(text_column(), fields, header);
   const size_t label = find_column(kLabelColumn, fields, header);
-  LabelIndex index(options.known_labels);
+  LabelIndex index(options.known_labels, options.log);
   while (reader.next(fields)) {
     const Location where{path, reader.line()};
     TERN_CHECK(fields.size() == columns, where, ": expected ", columns, " fields as in the header, got ",
@@ -57,17 +57,17 @@ void add_object(const nlohmann::json& object, const Location& where, LabelIndex&
   const auto& text = object[keys[find_column(text_column(), keys, where)]];
   const auto& label = object[keys[find_column(kLabelColumn, keys, where)]];
   TERN_CHECK(text.is_string(), where, ": the text must be a string, got ", text.type_name());
-  TERN_CHECK(label.is_string() || label.is_number_integer(), where, ": the label must be a string or an integer, got ",
-             label.is_number() ? label.dump() : label.type_name(), label.is_array() ? kOfLists : "");
-  const std::string name = label.is_string() ? label.get<std::string>() : label.dump();
-  set.add(text.get_ref<const std::string&>(), index.id(name, where));
+  const std::optional<std::string> name = label_name(label);
+  TERN_CHECK(name, where, ": the label must be a string, a number, true or false, got ", label.type_name(),
+             label.is_array() ? kOfLists : "");
+  set.add(text.get_ref<const std::string&>(), index.id(*name, where));
 }
 
 TextSet read_jsonl(const std::string& path, const LoadOptions& options) {
   TextSet set;
   set.name = path;
   InputStream in(path);
-  LabelIndex index(options.known_labels);
+  LabelIndex index(options.known_labels, options.log);
   std::string line, valid;
   for (int64_t number = 1; next_line(in, line, path, number); ++number) {
     const Location where{path, number};
@@ -120,7 +120,7 @@ void add_label_folders(const fs::path& folder, LabelIndex& index, const LoadOpti
 TextSet read_text_folder(const std::string& path, const LoadOptions& options) {
   TextSet set;
   set.name = path;
-  LabelIndex index(options.known_labels);
+  LabelIndex index(options.known_labels, options.log);
   set.add_parts(path, [&](const std::string& folder) { add_label_folders(folder, index, options, set); });
   TERN_CHECK(set.size() > 0, path,
              ": no texts found; expected train/LABEL/*.txt (and optionally test/LABEL, val/LABEL) ", "or LABEL/*.txt");
@@ -162,15 +162,16 @@ TextSet read_imdb(const LoadOptions& options) {
 
 TextSet read_source(const std::string& source, const LoadOptions& options) {
   for (const NamedSet<TextSet>& set : named_text_sets())
-    if (set.name == source)
-      return with_known_labels(set.read(options), options.known_labels, LabelOrder::kIntegersByValue);
+    if (set.name == source) return with_known_labels(set.read(options), options, LabelOrder::kIntegersByValue);
   std::error_code error;
   if (fs::is_directory(source, error)) return read_text_folder(source, options);
   const std::string extension = lower_ascii(fs::path(source).extension().string());
   if (extension == ".csv" || extension == ".tsv") return read_delimited(source, options);
   if (extension == ".jsonl") return read_jsonl(source, options);
-  fail("unknown text data \"", source, "\": expected ", names_of(named_text_sets()),
-       ", a .csv, .tsv or .jsonl file, or a folder of train/LABEL/*.txt");
+  fail("\"", source,
+       fs::exists(source, error) ? "\" is a file of another kind"
+                                 : "\": there is no such file or folder, and no set of that name",
+       "; expected ", names_of(named_text_sets()), ", a .csv, .tsv or .jsonl file, or a folder of train/LABEL/*.txt");
 }
 
 }  // namespace

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tern/core/ops/indexing.h"
+#include "tern/data/datasets/label_index.h"
 #include "tern/data/datasets/sha256.h"
 #include "tern/kernels/kernel.h"
 #include "tern/models/text/text_task.h"
@@ -34,13 +34,14 @@ void LabelledTexts::order_labels(const std::vector<std::string>& order) {
   if (kind == data::LabelKind::kOne) {
     texts.order_labels(order);
   } else if (kind == data::LabelKind::kSeveral) {
-    std::vector<int64_t> columns;
-    for (const std::string& label : order) {
-      const auto found = std::find(labels.begin(), labels.end(), label);
-      TERN_CHECK(found != labels.end(), texts.name, ": the data has no label '", label, "', which the model has");
-      columns.push_back(found - labels.begin());
-    }
-    targets = index_select(targets, 1, from_vector(columns, {static_cast<int64_t>(columns.size())}));
+    const data::LabelMatch match = data::KnownLabels(order).match(labels);
+    TERN_CHECK(match.outputs.size() == labels.size(), texts.name, ": ", match.how);
+    const std::vector<float> given = targets.to_vector<float>();
+    const size_t outputs = order.size(), columns = labels.size();
+    targets = zeros({targets.size(0), static_cast<int64_t>(outputs)});
+    for (size_t i = 0; i < given.size(); ++i)
+      if (given[i] > 0)
+        targets.data<float>()[i / columns * outputs + static_cast<size_t>(match.outputs[i % columns])] = 1;
   }
   labels = order;
 }

@@ -22,7 +22,7 @@ struct LabelledTexts {
   std::vector<std::string> labels = {};  // the names of a model's outputs
   Tensor targets = {};                   // of other kinds: data::TargetSet's; with kOne undefined
 
-  /// Puts the labels into the order that a model has them in.
+  /// Gives the labels the ids and names that a model has them under (data::KnownLabels).
   void order_labels(const std::vector<std::string>& order);
   /// SHA-256 of the labels or the targets.
   std::string labels_hash() const;

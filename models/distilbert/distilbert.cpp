@@ -135,8 +135,9 @@ std::string DistilBert::record() const {
 }
 
 PublicCheckpoint<DistilBertConfig> DistilBert::read_checkpoint(const std::string& dir, const BuildOptions& options) {
-  tern::detail::require_folder(dir,
-                               "expected a model folder with config.json and model.safetensors or pytorch_model.bin");
+  tern::detail::require_folder(
+      dir,
+      "expected a model folder with config.json and model.safetensors or pytorch_model.bin" + advice_for_missing(dir));
   const std::string path = (std::filesystem::path(dir) / "config.json").string();
   DistilBertConfig config = DistilBertConfig::from_json(read_model_text(dir, "config.json"), path, options.log);
   const StateFile file = load_state_folder(dir);

@@ -130,7 +130,8 @@ std::string LstmClassifier::record() const {
 }
 
 PublicCheckpoint<LstmConfig> LstmClassifier::read_checkpoint(const std::string& dir, const BuildOptions&) {
-  tern::detail::require_folder(dir, "expected a model folder with config.json and model.safetensors");
+  tern::detail::require_folder(
+      dir, "expected a model folder with config.json and model.safetensors" + advice_for_missing(dir));
   const std::string path = (std::filesystem::path(dir) / "config.json").string();
   const LstmConfig config = LstmConfig::from_json(read_model_text(dir, "config.json"), path);
   static const KeyMap one = lstm_key_map({.bidirectional = false}), both = lstm_key_map({.bidirectional = true});

@@ -42,6 +42,40 @@ TEST_F(TargetSetTest, ListsOfLabels) {
   EXPECT_EQ(known.targets.to_vector<float>(), (Floats{1, 0, 1, 1, 0, 0, 0, 0, 1, 0, 1, 0}));
 }
 
+/// Labels of a model are matched by the rule of one label for each text.
+TEST_F(TargetSetTest, KnownLabelsByTheOneRule) {
+  const std::string path = write("m.csv", "text,labels\na,Red;POS\nb,\nc,red\n");
+  Names log;
+  const auto keep = [&](const std::string& line) { log.push_back(line); };
+  const TargetSet set = read_multi_label(path, {.known_labels = {"positive", "blue", "red"}, .log = keep});
+  EXPECT_EQ(set.label_names, (Names{"positive", "blue", "red"}));
+  EXPECT_EQ(set.targets.to_vector<float>(), (Floats{1, 0, 1, 0, 0, 0, 0, 0, 1}));
+  ASSERT_EQ(log.size(), 1u);
+  EXPECT_TRUE(contains(log[0], {"m.csv", "without case", "POS = positive", "Red = red"}));
+  EXPECT_TRUE(contains(error_of([&] {
+                         read_multi_label(path, {.known_labels = {"LABEL_0", "LABEL_1"}});
+                       }),
+                       {"m.csv: ", "the labels POS, Red, red, ", "LABEL_0, LABEL_1"}));
+}
+
+TEST_F(TargetSetTest, TextsAlone) {
+  const auto texts_of = [&](const std::string& name, const std::string& bytes) {
+    Names texts;
+    const std::string path = write(name, bytes);
+    EXPECT_TRUE(is_text_table(path));
+    const std::string error = error_of([&] { read_texts(path, [&](const std::string& t) { texts.push_back(t); }); });
+    if (contains(error, {name})) texts.push_back("error: " + error.substr(error.find(name)));
+    return texts;
+  };
+  EXPECT_EQ(texts_of("a.csv", "n,Review\n1,\"a, b\"\n2,\n"), (Names{"a, b", ""}));
+  EXPECT_EQ(texts_of("a.TSV", "text\nx, y\n"), (Names{"x, y"}));
+  EXPECT_EQ(texts_of("a.jsonl", "{\"text\":\"a\\nb\"}\n\n{\"sentence\":\"c\",\"label\":[]}"), (Names{"a\nb", "c"}));
+  EXPECT_TRUE(contains(texts_of("a.jsonl", "{\"text\":\"a\"}\n{\"text\":1}").back(), {"a.jsonl:2: the text must be"}));
+  EXPECT_TRUE(contains(texts_of("a.csv", "text,label\na,1\nb\n").back(), {"a.csv:3: expected 2 fields"}));
+  EXPECT_EQ(texts_of("a.csv", "text,label\na,1\nb\n").size(), 2u);  // the first text, and the error
+  for (const char* name : {"a.txt", "csv", "a.csv.gz", "-"}) EXPECT_FALSE(is_text_table(name));
+}
+
 TEST_F(TargetSetTest, WrongLabels) {
   const auto wrong = [&](const std::string& labels) {
     return labels_error("m.jsonl",
@@ -49,7 +83,8 @@ TEST_F(TargetSetTest, WrongLabels) {
   };
   for (const auto& [labels, part] :
        {std::pair("3", "the labels must be a list or a string of names separated by ';', got number"),
-        std::pair("null", "got null"), std::pair("[1.5]", "each label must be a string or an integer, got 1.5"),
+        std::pair("null", "got null"),
+        std::pair("[null]", "each label must be a string, a number, true or false, got null"),
         std::pair("[[\"x\"]]", "each label must be"), std::pair("[\" \"]", "a label is empty"),
         std::pair("{}", "got object")})
     EXPECT_TRUE(contains(wrong(labels), {"m.jsonl:2: ", part})) << labels;
@@ -58,7 +93,7 @@ TEST_F(TargetSetTest, WrongLabels) {
   EXPECT_TRUE(contains(labels_error("m.jsonl", "{\"text\": 1, \"labels\": []}"), {"m.jsonl:1: the text must be"}));
   EXPECT_TRUE(contains(labels_error("m.jsonl", "{\"labels\": []}"), {"m.jsonl:1: no text column"}));
   EXPECT_TRUE(contains(labels_error("m.csv", "text,labels\na,x\nb,y;z\n", {"x", "y"}),
-                       {"m.csv:3: unknown label \"z\"; the known ones are x, y"}));
+                       {"m.csv:3: unknown label \"z\"; the model has: x, y"}));
   EXPECT_TRUE(contains(labels_error("m.csv", "text,labels,label\na,x,y\n"), {"more than one labels column"}));
   EXPECT_TRUE(contains(labels_error("m.txt", "text,labels\n"), {"m.txt", ".csv, .tsv or .jsonl"}));
   const std::string path = write("m.jsonl", "{}");

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "tern/data/datasets/imdb.h"
+#include "tern/data/datasets/label_index.h"
 #include "tern/data/datasets/sha256.h"
 #include "tern/data/datasets/utf8.h"
 #include "tern/tests/data/support.h"
@@ -116,10 +117,67 @@ TEST_F(Csv, KnownLabels) {
 TEST_F(Csv, OutputsWithoutNames) {
   const Strings model = {"LABEL_0", "LABEL_1", "LABEL_2"};
   EXPECT_EQ(load("label,text\n2,a\n1,b\n", model).labels, (Labels{2, 1}));
-  EXPECT_EQ(load("label,text\nz,a\ny,b\n", model).labels, (Labels{1, 0}));
-  EXPECT_EQ(load("label,text\nz,a\ny,b\n", model).label_names, model);
+  EXPECT_EQ(load("label,text\nz,a\ny,b\nx,c\n", model).labels, (Labels{2, 1, 0}));
+  EXPECT_EQ(load("label,text\nz,a\ny,b\nx,c\n", model).label_names, model);
   EXPECT_TRUE(contains(fails("label,text\n3,a\n", model), {"x.csv", "3 outputs"}));
-  EXPECT_TRUE(contains(fails("label,text\na,a\nb,a\nc,a\nd,a\n", model), {"a, b, c, d", "3 outputs"}));
+  EXPECT_TRUE(contains(fails("label,text\na,a\nb,a\nc,a\nd,a\n", model), {"a, b, c, d", "3 outputs without names"}));
+}
+
+/// A part of the labels says nothing about outputs without names, unless it is numbers or the names themselves.
+TEST_F(Csv, SomeLabelsOfOutputsWithoutNames) {
+  const Strings model = {"LABEL_0", "LABEL_1", "LABEL_2"};
+  EXPECT_TRUE(contains(fails("label,text\npos,a\npos,b\n", model),
+                       {"x.csv: the data has the labels pos, ", "LABEL_0, LABEL_1, LABEL_2", "id2label"}));
+  EXPECT_TRUE(contains(fails("label,text\nz,a\ny,b\n", model), {"the labels y, z, "}));
+  EXPECT_EQ(load("label,text\nLABEL_2,a\nlabel_1,b\n", model).labels, (Labels{2, 1}));
+  EXPECT_EQ(load("label,text\n3,a\n1,b\n2,c\n", model).labels, (Labels{2, 0, 1}));  // not from 0: in order
+}
+
+TEST(KnownLabels, OneRule) {
+  struct Case {
+    Strings model, data;
+    std::vector<int32_t> outputs;  // empty: no match
+    Strings said;
+  };
+  const Case cases[] = {
+      {{"joy", "sad"}, {"joy", "sad"}, {0, 1}, {}},
+      {{"sad", "joy"}, {"joy"}, {1}, {}},
+      {{"sad", "joy"}, {"Joy", "SAD"}, {1, 0}, {"without case", "Joy = joy", "SAD = sad"}},
+      {{"joy", "Joy"}, {"Joy", "joy"}, {1, 0}, {}},            // the same name first
+      {{"joy", "Joy"}, {"JOY"}, {}, {"\"JOY\"", "joy, Joy"}},  // it could be either
+      {{"joy", "sad"}, {"Joy", "joy"}, {0, 0}, {"Joy = joy"}},
+      {{"NEGATIVE", "POSITIVE"}, {"neg", "pos"}, {0, 1}, {"neg = NEGATIVE"}},
+      {{"joy", "sad"}, {"1", "0"}, {1, 0}, {"numbers are the model's outputs: 1 = sad, 0 = joy"}},
+      {{"joy", "sad"}, {"0", "2"}, {}, {"\"2\"", "joy, sad"}},
+      {{"joy", "1"}, {"0"}, {}, {"\"0\"", "joy, 1"}},
+      {{"joy", "sad"}, {"cat", "dog"}, {}, {"\"cat\"", "joy, sad"}},
+      {{"LABEL_0", "LABEL_1"}, {"cat", "dog"}, {0, 1}, {"in order: cat = LABEL_0, dog = LABEL_1"}},
+      {{"LABEL_0", "LABEL_1"}, {"LABEL_1"}, {1}, {}},
+      {{"LABEL_0", "LABEL_1"}, {"1"}, {1}, {"1 = LABEL_1"}},
+      {{"LABEL_0", "LABEL_1"}, {"cat"}, {}, {"the labels cat, ", "LABEL_0, LABEL_1"}},
+      {{"LABEL_0", "LABEL_1"}, {"a", "b", "c"}, {}, {"a, b, c"}},
+      {{"LABEL_0", "LABEL_1", "LABEL_2"}, {"1", "0", "2"}, {0, 1, 2}, {"1 = LABEL_0"}},  // a folder's own order
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(join(c.model, ", ") + " / " + join(c.data, ", "));
+    const LabelMatch match = KnownLabels(c.model).match(c.data);
+    EXPECT_EQ(match.outputs, c.outputs);
+    EXPECT_TRUE(contains(match.how, c.said)) << match.how;
+    EXPECT_EQ(match.how.empty(), c.said.empty()) << match.how;
+  }
+}
+
+/// One line says how names that differ were matched.
+TEST_F(Csv, TheMatchIsSaid) {
+  const auto said = [&](const std::string& rows, const Strings& known) {
+    Strings log;
+    load_text(write("x.csv", "label,text\n" + rows),
+              {.known_labels = known, .log = [&](const std::string& line) { log.push_back(line); }});
+    return join(log, "\n");
+  };
+  EXPECT_EQ(said("joy,a\n", {"sad", "joy"}), "");
+  EXPECT_TRUE(contains(said("Joy,a\njoy,b\n", {"sad", "joy"}), {"x.csv: labels are matched without case: Joy = joy"}));
+  EXPECT_TRUE(contains(said("b,a\na,b\n", {"LABEL_0", "LABEL_1"}), {"x.csv: the model's outputs have no names"}));
 }
 
 TEST_F(Csv, Errors) {
@@ -167,6 +225,17 @@ TEST_F(Jsonl, ObjectsPerLine) {
   EXPECT_EQ(set.invalid_utf8, 1);
 }
 
+TEST_F(Jsonl, LabelsOfEveryKind) {
+  const auto names = [&](const Strings& labels) {
+    std::string lines;
+    for (const std::string& label : labels) lines += "{\"text\":\"a\",\"label\":" + label + "}\n";
+    return load_text(write("x.jsonl", lines)).label_names;
+  };
+  EXPECT_EQ(names({"true", "false", "true"}), (Strings{"false", "true"}));
+  EXPECT_EQ(names({"1.0", "0.0", "1", "-2.0"}), (Strings{"-2", "0", "1"}));  // integers, as some tools write them
+  EXPECT_EQ(names({"2.5", "\"x\"", "-0.0", "1e300"}), (Strings{"0", "1e+300", "2.5", "x"}));
+}
+
 TEST_F(Jsonl, Errors) {
   EXPECT_TRUE(contains(load(""), {"x.jsonl", "no rows"}));
   EXPECT_TRUE(contains(load("\n\n"), {"x.jsonl", "no rows"}));
@@ -176,8 +245,8 @@ TEST_F(Jsonl, Errors) {
   EXPECT_TRUE(contains(third("{\"label\":1,\"words\":2}"), {"x.jsonl:3:", "no text column", "label, words"}));
   EXPECT_TRUE(contains(third("{\"text\":\"\"}"), {"x.jsonl:3:", "no label column", "found: text"}));
   EXPECT_TRUE(contains(third("{\"text\":7,\"label\":1}"), {"x.jsonl:3:", "text must be a string", "number"}));
-  EXPECT_TRUE(contains(third("{\"text\":\"\",\"label\":1.5}"), {"x.jsonl:3:", "integer", "1.5"}));
-  EXPECT_TRUE(contains(third("{\"text\":\"\",\"label\":true}"), {"x.jsonl:3:", "boolean"}));
+  EXPECT_TRUE(contains(third("{\"text\":\"\",\"label\":[true]}"), {"x.jsonl:3:", "array", "--task multi_label"}));
+  EXPECT_TRUE(contains(third("{\"text\":\"\",\"label\":{}}"), {"x.jsonl:3:", "a number, true or false", "object"}));
   EXPECT_TRUE(contains(third("{\"text\":\"\",\"label\":null}"), {"x.jsonl:3:", "null"}));
   EXPECT_TRUE(contains(third("{\"text\":\"\",\"label\":\"\"}"), {"x.jsonl:3:", "empty"}));
   EXPECT_TRUE(contains(third(std::string(100'000, '[')), {"x.jsonl:3:", "nested more than 128"}));
@@ -400,7 +469,7 @@ TEST(LabelledSet, LabelsInTheOrderOfAModel) {
   set.order_labels({"b", "c", "x", "a"});
   EXPECT_EQ(set.labels, (std::vector<int32_t>{1, 3, 0, 0}));
   EXPECT_EQ(set.label_names[3], "a");
-  EXPECT_TRUE(fails([&] { set.order_labels({"b", "c", "a"}); }, {"here", "'x'"}));
+  EXPECT_TRUE(fails([&] { set.order_labels({"b", "c", "a"}); }, {"here", "\"x\"", "b, c, a"}));
 }
 
 TEST(NamedSets, AreListedWithTheirNotes) {

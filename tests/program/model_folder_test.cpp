@@ -212,9 +212,87 @@ TEST_F(ModelFolderTest, LabelOrderOfTheFolderStays) {
   const Result result =
       succeeds("train distilbert --init model --data curve/data.csv --out run --max-steps 1 --lr 0 --split all");
   EXPECT_FALSE(has(result.err, "classification head"));
+  EXPECT_TRUE(has(result.err, "model: the head is kept: its labels are those of the data, in the model's order: "));
   EXPECT_EQ(json("run/config.json")["id2label"], json("curve/config.json")["id2label"]);
   const Words data = "--data curve/data.csv --json";
   EXPECT_EQ(tern("eval run" + data).out, tern("eval model" + data).out);
+}
+
+/// Training from a model and its evaluation match labels by one rule, and say what it gave.
+TEST_F(ModelFolderTest, LabelsOfTheDataAndOfTheModel) {
+  struct Case {
+    Words model, data;  // labels
+    bool keeps;
+    std::string said;          // by train, after "head is kept: " or "is initialized: "
+    Words stored;              // labels of the new model
+    std::string refused = {};  // by eval; empty: it finds what the model found
+  };
+  const Case cases[] = {
+      {"joy fear sad", "fear joy sad", true, "its labels are those of the data, in the model's order: joy, fear, sad",
+       "joy fear sad"},
+      {"joy fear sad", "Fear Joy SAD", true, "labels are matched without case: Fear = fear", "joy fear sad"},
+      {"joy fear sad", "0 1 2", true, "numbers are the model's outputs: 0 = joy, 1 = fear, 2 = sad", "joy fear sad"},
+      {"LABEL_0 LABEL_1 LABEL_2", "fear joy sad", true, "matched in order: fear = LABEL_0", "fear joy sad"},
+      {"LABEL_0 LABEL_1 LABEL_2", "cat dog", false, "the model has 3 labels and the data 2 (LABEL_0, LABEL_1, LABEL_2)",
+       "cat dog", "the data has the labels cat, dog, but the model has 3 outputs without names"},
+      {"joy fear sad", "cat dog owl", false, "the data's label \"cat\" is none of the model's: joy, fear, sad",
+       "cat dog owl", "unknown label \"cat\"; the model has: joy, fear, sad"},
+      {"joy Joy sad", "JOY cat sad", false, "the data's label \"JOY\" is none of the model's", "JOY cat sad",
+       "unknown label \"JOY\""},
+      {"joy fear sad", "joy sad", false, "the model has 3 labels and the data 2 (joy, fear, sad)", "joy sad"}};
+  for (const Case& c : cases) {
+    SCOPED_TRACE(testing::PrintToString(c.model) + testing::PrintToString(c.data));
+    restore();
+    Json names = Json::object(), numbers = Json::object(), config = json("model/config.json");
+    for (size_t i = 0; i < 3; ++i) names[std::to_string(i)] = c.model[i], numbers[c.model[i]] = i;
+    config["id2label"] = names;
+    config["label2id"] = numbers;
+    write("model/config.json", config.dump());
+    std::string csv = "label,text\n";
+    for (int row = 0; row < 12; ++row)
+      csv += c.data[static_cast<size_t>(row) % c.data.size()] + ",text " + std::to_string(row) + "\n";
+    write("rows.csv", csv);
+    fs::remove_all(file("run"));
+    const Result trained = succeeds(
+        "train distilbert --init model --data rows.csv --out run --max-steps 1 --lr 0 --split all --dtype fp32");
+    const std::string head =
+        c.keeps ? "model: the head is kept: "
+                : "model: a new classification head for " + std::to_string(c.data.size()) + " labels is initialized: ";
+    EXPECT_TRUE(has(trained.err, head)) << trained.err;
+    EXPECT_TRUE(has(trained.err, c.said)) << trained.err;
+    EXPECT_EQ(json("run/config.json")["id2label"].size(), c.stored.size());
+    for (size_t i = 0; i < c.stored.size(); ++i)
+      EXPECT_EQ(json("run/config.json")["id2label"][std::to_string(i)], c.stored[i]);
+    const StateView before = load_safetensors(file("model/model.safetensors").string()).tensors;
+    for (const NamedTensor& entry : load_safetensors(file("run/model.safetensors").string()).tensors)
+      for (const NamedTensor& old : before)
+        if (entry.name == old.name && entry.name == "classifier.weight") {
+          EXPECT_EQ(entry.tensor.shape() == old.tensor.shape() &&
+                        entry.tensor.to_vector<float>() == old.tensor.to_vector<float>(),
+                    c.keeps);
+        }
+    const Result now = succeeds("eval run --data rows.csv --json"), first = tern("eval model --data rows.csv --json");
+    if (!c.refused.empty()) {
+      expect_error(first, 1, {c.refused});
+    } else if (c.keeps) {
+      EXPECT_EQ(Json::parse(first.out)["accuracy"], Json::parse(now.out)["accuracy"]);
+      EXPECT_EQ(Json::parse(first.out)["loss"], Json::parse(now.out)["loss"]);
+      EXPECT_EQ(has(c.said, "those of the data"), !has(first.err, "match") && !has(first.err, "numbers are"));
+    }
+  }
+}
+
+TEST_F(ModelFolderTest, AModelThatIsNotOnThisMachine) {
+  expect_error(tern("train distilbert --init distilbert-base-uncased --data curve/data.csv"), 1,
+               {"distilbert-base-uncased: no such folder", "hf download distilbert-base-uncased --local-dir DIR"});
+  const Result typo = tern("train distilbert --init ./modle --data curve/data.csv");
+  expect_error(typo, 1, {"./modle: no such folder"});
+  EXPECT_FALSE(has(typo.err, "hf download"));
+  expect_error(tern("train vit --data photos/cats"), 1, {"\"photos/cats\": there is no such folder"});
+  expect_error(tern("train vit --data curve/data.csv"), 1, {"\"curve/data.csv\" is not a folder"});
+  expect_error(tern("train distilbert --data revews.csv"), 1, {"revews.csv"});
+  expect_error(tern("train distilbert --data reviews"), 1, {"\"reviews\": there is no such file or folder"});
+  expect_error(tern("train distilbert --data curve/vocab.txt"), 1, {"vocab.txt\" is a file of another kind"});
 }
 
 }  // namespace
