@@ -17,6 +17,7 @@
 #include "tern/models/image/image_task.h"
 #include "tern/models/text/text_pipeline.h"
 #include "tern/models/text/text_task.h"
+#include "tern/models/trainer/finite.h"
 #include "tern/models/trainer/trainer.h"
 
 namespace tern::cli {
@@ -103,7 +104,13 @@ struct Evaluated {
   models::Evaluation result;
   data::LabelKind kind = data::LabelKind::kOne;
   std::vector<std::string> labels;
+  std::string damage = {};  // a weight that is not finite
 };
+
+/// Evaluated from the outputs of the model. Where they are not finite, there is no prediction to count.
+Evaluated with_damage(const models::Evaluation& result, const models::Model& model) {
+  return {result, model.label_kind(), model.labels(), result.is_finite() ? "" : models::first_non_finite(model)};
+}
 
 Evaluated evaluate_texts(const EvalOptions& a, bool other_data, dist::World& world, const Log& log,
                          const models::EvaluateOptions& options) {
@@ -118,9 +125,9 @@ Evaluated evaluate_texts(const EvalOptions& a, bool other_data, dist::World& wor
   const int64_t length = a.max_length > 0 ? std::min(a.max_length, model.max_positions()) : model.max_positions();
   const auto tokens = tokenize_texts(data.texts, pipeline.tokenizer(), length, log);
   const std::vector<int32_t> labels = kind == data::LabelKind::kOne ? data.texts.labels : std::vector<int32_t>();
-  return {models::evaluate(model, tokens, labels, rows, a.batch_tokens, pipeline.tokenizer().pad_id(), options,
-                           data.transform()),
-          kind, model.labels()};
+  return with_damage(models::evaluate(model, tokens, labels, rows, a.batch_tokens, pipeline.tokenizer().pad_id(),
+                                      options, data.transform()),
+                     model);
 }
 
 Evaluated evaluate_images(const EvalOptions& a, bool other_data, dist::World& world, const Log& log,
@@ -129,13 +136,13 @@ Evaluated evaluate_images(const EvalOptions& a, bool other_data, dist::World& wo
   const auto set = std::make_shared<const data::ImageSet>(load_image_set(a.data, pipeline.model().labels(), log));
   const std::vector<int32_t> rows = own_share(
       rows_to_evaluate(a, other_data, *set), [&] { return set->content_hash(); }, world);
-  return {models::evaluate(pipeline, set, rows,
-                           {.views = models::test_time_views(a.tta), .log = log, .validation = options}),
-          data::LabelKind::kOne, pipeline.model().labels()};
+  return with_damage(models::evaluate(pipeline, set, rows,
+                                      {.views = models::test_time_views(a.tta), .log = log, .validation = options}),
+                     pipeline.model());
 }
 
 void print(const Evaluated& evaluated, bool json) {
-  const auto& [result, kind, labels] = evaluated;
+  const auto& [result, kind, labels, damage] = evaluated;
   if (json)
     std::cout << json_text(report_record(kind, labels, result)) << "\n";
   else
@@ -184,6 +191,9 @@ int evaluate(const EvalOptions& given) {
         {.dtype = dtype_of(options.dtype, device), .should_stop = [] { return pending_signal() != 0; }});
     check_interrupted();
     if (world.group()->size() > 1) evaluated.result = models::joined(evaluated.result, *world.group());
+    TERN_CHECK(evaluated.result.is_finite(), not_finite_text("eval", evaluated.result), "; ",
+               evaluated.damage.empty() ? "its weights are finite, so its training diverged, or --dtype overflows"
+                                        : evaluated.damage);
     if (world.group()->rank() == 0) write_picture(given, evaluated, log);
     print(evaluated, given.json);
     world.finish();

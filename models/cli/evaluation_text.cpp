@@ -6,6 +6,8 @@
 #include <sstream>
 
 #include "tern/core/io/pickle.h"
+#include "tern/data/datasets/label_index.h"
+#include "tern/data/tokenizers/unicode.h"
 #include "tern/models/cli/plot.h"
 
 namespace tern::cli {
@@ -23,19 +25,37 @@ std::string percent(double share) { return fixed(100 * share, 2) + " %"; }
 
 /// What the metric is of: " (300 rows, loss 0.5264)".
 std::string rows_text(const models::Evaluation& result) {
-  return " (" + std::to_string(result.examples) + " rows, loss " + fixed(result.loss, 4) + ")";
+  return " (" + data::counted(result.examples, "row") + ", loss " + fixed(result.loss, 4) + ")";
 }
 
 /// "-" where it is not defined.
 std::string defined(double value) { return std::isnan(value) ? "-" : fixed(value, 4); }
+
+/// The columns that a terminal gives a text: none for marks, two for ideographs, kana, Hangul, wide forms and pictures.
+size_t columns_of(const std::string& text) {
+  constexpr std::pair<char32_t, char32_t> kWide[] = {
+      {0x1100, 0x115F}, {0x2E80, 0xA4CF},   {0xAC00, 0xD7A3},   {0xF900, 0xFAFF},   {0xFE30, 0xFE6F},  {0xFF00, 0xFF60},
+      {0xFFE0, 0xFFE6}, {0x1F300, 0x1F64F}, {0x1F680, 0x1F6FF}, {0x1F900, 0x1F9FF}, {0x20000, 0x3FFFD}};
+  size_t columns = 0;
+  const char* const end = text.data() + text.size();
+  for (const char* at = text.data(); at < end;) {
+    const char32_t c = data::unicode::decode_utf8(at, end);
+    const bool mark = c <= data::unicode::kLastCodePoint &&
+                      ((data::unicode::properties(c).flags & data::unicode::kMark) != 0 || c == 0x200D || c == 0xFE0F);
+    const bool wide = std::any_of(std::begin(kWide), std::end(kWide),
+                                  [c](const auto& range) { return c >= range.first && c <= range.second; });
+    columns += mark ? 0 : wide ? 2 : 1;
+  }
+  return columns;
+}
 
 /// Names of one width, at least that of the heading.
 std::vector<std::string> padded(const std::vector<std::string>& labels, const std::string& heading) {
   std::vector<std::string> names = {heading};
   for (const std::string& label : labels) names.push_back(tern::detail::printable(label, label.size()));
   size_t width = 0;
-  for (const std::string& name : names) width = std::max(width, name.size());
-  for (std::string& name : names) name.resize(width, ' ');
+  for (const std::string& name : names) width = std::max(width, columns_of(name));
+  for (std::string& name : names) name.append(width - columns_of(name), ' ');
   return names;
 }
 
@@ -96,15 +116,12 @@ std::string several_labels_text(const std::vector<std::string>& labels, const mo
   std::ostringstream text;
   text << "F1 micro " << fixed(report.f1_micro, 4) << ", macro " << fixed(report.f1_macro, 4) << ", all labels right "
        << percent(report.accuracy) << rows_text(result);
-  size_t width = 5;
-  for (const std::string& label : labels) width = std::max(width, label.size());
-  text << "\n  " << std::left << std::setw(static_cast<int>(width)) << "label"
-       << "  accuracy      F1  rows";
+  const std::vector<std::string> names = padded(labels, "label");
+  text << "\n  " << names[0] << "  accuracy      F1  rows";
   for (size_t i = 0; i < report.labels.size(); ++i) {
     const auto& of = report.labels[i];
-    text << "\n  " << std::left << std::setw(static_cast<int>(width))
-         << tern::detail::printable(labels[i], labels[i].size()) << "  " << std::right << std::setw(8)
-         << percent(of.accuracy) << "  " << fixed(of.f1, 4) << "  " << of.rows;
+    text << "\n  " << names[i + 1] << "  " << std::setw(8) << percent(of.accuracy) << "  " << fixed(of.f1, 4) << "  "
+         << of.rows;
   }
   return text.str();
 }
@@ -130,12 +147,23 @@ std::string metric_name(LabelKind kind) {
   return kind == LabelKind::kOne ? "accuracy" : kind == LabelKind::kSeveral ? "F1 (micro)" : "R2";
 }
 
-std::string metric_text(LabelKind kind, double metric) {
+double shown_metric(LabelKind kind, const models::Evaluation& result) {
+  return kind == LabelKind::kNumber && result.examples == 1 ? std::nan("") : result.metric;
+}
+
+std::string metric_text(LabelKind kind, const models::Evaluation& result) {
+  const double metric = shown_metric(kind, result);
+  if (kind == LabelKind::kNumber && std::isnan(metric)) return "R2 (not defined for one row)";
   return metric_name(kind) + " " + (kind == LabelKind::kOne ? percent(metric) : fixed(metric, 4));
 }
 
 std::string evaluation_text(LabelKind kind, const models::Evaluation& result) {
-  return metric_text(kind, result.metric) + rows_text(result);
+  return metric_text(kind, result) + rows_text(result);
+}
+
+std::string not_finite_text(const std::string& what, const models::Evaluation& result) {
+  return what + ": the model's outputs for " + std::to_string(result.not_finite) + " of " +
+         data::counted(result.examples, "row") + " are NaN or infinite (loss " + fixed(result.loss, 4) + ")";
 }
 
 std::string report_text(LabelKind kind, const std::vector<std::string>& labels, const models::Evaluation& result) {
@@ -143,8 +171,8 @@ std::string report_text(LabelKind kind, const std::vector<std::string>& labels, 
   if (kind == LabelKind::kSeveral) return several_labels_text(labels, result);
   const models::NumbersReport report = models::numbers_report(result.outcomes);
   return "mean squared error " + fixed(report.mse, 4) + ", mean absolute error " + fixed(report.mae, 4) + ", R2 " +
-         fixed(report.r2, 4) + ", Pearson " + fixed(report.pearson, 4) + ", Spearman " + fixed(report.spearman, 4) +
-         " (" + std::to_string(result.examples) + " rows)";
+         defined(report.r2) + ", Pearson " + defined(report.pearson) + ", Spearman " + defined(report.spearman) + " (" +
+         data::counted(result.examples, "row") + ")";
 }
 
 nlohmann::ordered_json report_record(LabelKind kind, const std::vector<std::string>& labels,

@@ -6,6 +6,7 @@
 
 #include "tern/core/memory/allocator.h"
 #include "tern/core/ops/roofline.h"
+#include "tern/data/datasets/label_index.h"
 #include "tern/dist/world.h"
 #include "tern/models/cli/commands.h"
 #include "tern/models/cli/evaluation_text.h"
@@ -18,6 +19,7 @@
 #include "tern/models/cli/train_defaults.h"
 #include "tern/models/cli/version.h"
 #include "tern/models/cli/workload.h"
+#include "tern/models/trainer/finite.h"
 #include "tern/models/trainer/recompute_cost.h"
 
 namespace tern::cli {
@@ -52,13 +54,14 @@ class RunObserver final : public models::TrainObserver {
   void on_validation_begin(int64_t epoch) override { progress_.on_validation_begin(epoch); }
   void on_epoch(const models::EpochMetrics& m) override {
     const data::LabelKind kind = workload_.model().label_kind();
-    folder_.append_metrics(
-        {{"epoch", m.epoch}, {"val_loss", m.validation.loss}, {"val_" + metric_key(kind), m.validation.metric}});
+    folder_.append_metrics({{"epoch", m.epoch},
+                            {"val_loss", m.validation.loss},
+                            {"val_" + metric_key(kind), shown_metric(kind, m.validation)}});
     if (m.best) {
       workload_.save(folder_.path());
       saved_epoch_ = m.epoch;
     }
-    progress_.on_epoch(m, metric_text(kind, m.validation.metric));
+    progress_.on_epoch(m, metric_text(kind, m.validation));
   }
   void on_checkpoint() override { folder_.sync_metrics(); }
   void on_resume(const models::TrainPosition& position, const std::vector<std::string>& removed) override {
@@ -330,7 +333,10 @@ class TrainRun {
       throw;
     } catch (const std::exception&) {
       // The weights are those before the failed step, or the best: worth keeping once there was a step.
-      if (observer.steps() > 0) keep_weights();
+      if (observer.steps() > 0) {
+        keep_weights();
+        name_newest_checkpoint();
+      }
       throw;
     }
     folder_->keep();
@@ -338,10 +344,11 @@ class TrainRun {
     save_autotune(folder_->path(), device_);
     if (profile) profile->end();
     if (result.stopped) {
-      progress_.log("stopped by a signal after " + std::to_string(result.steps) + " steps; the weights are in " +
+      progress_.log("stopped by a signal after " + data::counted(result.steps, "step") + "; the weights are in " +
                     folder_->path() + ", and 'tern resume " + folder_->path() + "' continues");
       return signal_status(agreed_signal());
     }
+    if (result.not_finite_since > 0) fail_not_finite(result, observer);
     const int status = finish(result);
     if (profile) profile->throw_failure();
     return status;
@@ -351,7 +358,7 @@ class TrainRun {
   int train_beside(models::TrainingTask& task, const models::TrainOptions& options) {
     models::TrainObserver silent;
     const models::TrainResult result = models::train(task, options, silent);
-    if (!result.stopped) test();
+    if (!result.stopped && result.not_finite_since == 0) test();
     return signal_status(agreed_signal());
   }
 
@@ -389,7 +396,33 @@ class TrainRun {
             .log = [this](const std::string& line) { progress_.log(line); }};
   }
 
+  [[noreturn]] void fail_not_finite(const models::TrainResult& result, const RunObserver& observer) {
+    name_newest_checkpoint();
+    fail(
+        "the run ended without a finite loss: since step ", result.not_finite_since,
+        " that of training or validation, or an output of the model, is NaN or infinite; ",
+        observer.saved_epoch() > 0
+            ? "the weights of epoch " + std::to_string(observer.saved_epoch()) + ", the best, are in " + folder_->path()
+            : "no epoch was validated with finite numbers; the last weights are in " + folder_->path(),
+        "; try a lower --lr, a longer --warmup or --dtype fp32");
+  }
+
+  /// What is left of a run that failed.
+  void name_newest_checkpoint() {
+    try {
+      const auto log = [this](const std::string& line) { progress_.log(line); };
+      if (const auto newest = models::newest_checkpoint(folder_->checkpoints(), log))
+        progress_.log("the newest checkpoint, with finite weights, is " + *newest);
+    } catch (const Error& error) {
+      progress_.log(error.what());
+    }
+  }
+
   void keep_weights() {
+    if (const std::string bad = models::first_non_finite(workload_->model()); !bad.empty()) {
+      progress_.log("the weights are not saved: " + bad);
+      return;
+    }
     try {
       workload_->save(folder_->path());
       progress_.log("the weights of the best epoch, or else those before the failed step, are in " + folder_->path());
@@ -408,7 +441,7 @@ class TrainRun {
                  {"test_loss", nullptr},
                  {"best_epoch", result.best_epoch},
                  {"stopped_early", result.early},
-                 {"best_val_" + metric, result.best_epoch > 0 ? Json(result.best.metric) : Json(nullptr)},
+                 {"best_val_" + metric, result.best_epoch > 0 ? Json(shown_metric(kind, result.best)) : Json(nullptr)},
                  {"train_seconds", result.seconds},
                  {"steps", result.steps},
                  {std::string(workload_->unit()) + "_per_second", rate},
@@ -420,22 +453,24 @@ class TrainRun {
     const std::optional<models::Evaluation> test = this->test();
     if (const int signal = agreed_signal()) return signal_status(signal);
     if (test) {
-      last["test_" + metric] = test->metric;
+      last["test_" + metric] = shown_metric(kind, *test);
       last["test_loss"] = test->loss;
     }
     if (result.early)
-      progress_.log("stopped early: no better " + metric_name(kind) + " in " + std::to_string(given_.patience) +
-                    (given_.patience == 1 ? " validation" : " validations") +
+      progress_.log("stopped early: no better " + metric_name(kind) + " in " +
+                    data::counted(given_.patience, "validation") +
                     (result.best_epoch > 0 ? "; the best was that of epoch " + std::to_string(result.best_epoch)
                                            : "; the loss of every one was NaN"));
     folder_->append_metrics(last);
     folder_->sync_metrics();
     std::ostringstream log;
-    log << "trained " << result.steps << " steps in " << clock_text(result.seconds) << " ("
+    log << "trained " << data::counted(result.steps, "step") << " in " << clock_text(result.seconds) << " ("
         << static_cast<int64_t>(rate) << " " << workload_->unit() << "/s), peak memory "
         << (memory.peak_live_bytes >> 20) << " MiB; run folder: " << folder_->path();
     progress_.log(log.str());
     if (parallel_) progress_.log(memory_text(result.memory));
+    TERN_CHECK(!test || test->is_finite(), not_finite_text("test", *test), ", with the weights of step ", result.steps,
+               result.best_epoch > 0 ? " or those of the best epoch before it" : "");
     std::cout << "test " << (test ? evaluation_text(kind, *test) : metric_name(kind) + ": none, there are no test rows")
               << std::endl;
     return 0;

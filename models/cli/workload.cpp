@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "tern/data/datasets/label_index.h"
+
 namespace tern::cli {
 namespace {
 
@@ -32,11 +34,11 @@ std::optional<models::Evaluation> Workload::test() {
 
 std::string Workload::describe(int64_t total_steps) const {
   const int64_t batches = options_.accumulate * setting_.ranks;
-  return tern::detail::concatenate("train: ", split_.train.size(), " ", row_, "s, validate ", split_.validation.size(),
-                                   ", test ", split_.test.size(), "; ", model().num_parameters(), " parameters",
-                                   trained_text(model()), describe_input(), "; ", total_steps, " steps of ",
-                                   batches > 1 ? std::to_string(batches) + " x " : "", describe_batch(), ", ",
-                                   options_.epochs, " epochs");
+  return tern::detail::concatenate(
+      "train: ", data::counted(std::ssize(split_.train), row_), ", validate ", split_.validation.size(), ", test ",
+      split_.test.size(), "; ", model().num_parameters(), " parameters", trained_text(model()), describe_input(), "; ",
+      data::counted(total_steps, "step"), " of ", batches > 1 ? std::to_string(batches) + " x " : "", describe_batch(),
+      ", ", data::counted(options_.epochs, "epoch"));
 }
 
 void Workload::split(const data::LabelledSet& set, data::LabelKind kind, const TrainArguments& given,
@@ -56,8 +58,8 @@ void Workload::split(const data::LabelledSet& set, data::LabelKind kind, const T
     }
   }
   TERN_CHECK(kind != data::LabelKind::kOne || std::count(seen.begin(), seen.end(), true) > 1, set.name,
-             ": the split's ", split_.train.size(), " training ", row_,
-             "s have one label alone; give another --split or --seed");
+             ": the split's ", data::counted(std::ssize(split_.train), "training " + std::string(row_)),
+             " have one label alone; give another --split or --seed");
   report_untrained(labels, seen);
 }
 

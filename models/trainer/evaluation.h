@@ -1,6 +1,7 @@
 #pragma once
 // What an evaluation finds, and the metrics of several labels and of numbers.
 
+#include <cmath>
 #include <cstdint>
 #include <vector>
 
@@ -16,9 +17,14 @@ struct Evaluation {
   double loss = 0;    // mean over the examples; NaN if there are none
   double metric = 0;  // greater is better: of single labels the accuracy, in [0, 1]; NaN if there are no examples
   int64_t examples = 0;
+  // Examples whose output is no number (NaN, an infinity), so that nothing is predicted. They count as wrong.
+  int64_t not_finite = 0;
   Outcomes outcomes = {};  // of single labels: the predicted label and the label, one column
   // Of a metric that is no mean over the examples:
   double (*metric_of)(const Outcomes& outcomes) = nullptr;
+
+  /// False where an output or the loss of the examples is not finite.
+  bool is_finite() const { return examples == 0 || (not_finite == 0 && std::isfinite(loss)); }
 };
 
 /// Of single labels, by class. NaN where a number is not defined: without examples or predictions of the class.

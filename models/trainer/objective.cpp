@@ -1,5 +1,6 @@
 #include "tern/models/trainer/objective.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tern/core/ops/ops.h"
@@ -11,11 +12,13 @@ Score score_labels(const Tensor& logits, const Tensor& labels) {
   Score score;
   score.loss = cross_entropy(logits, labels, {.reduction = LossReduction::kSum}).item<double>();
   const std::vector<int64_t> predicted = argmax(logits).to_vector<int64_t>(), wanted = labels.to_vector<int64_t>();
+  const std::vector<float> sums = logsumexp(logits, {1}).to_vector<float>();
   score.outcomes.columns = 1;
   for (size_t i = 0; i < wanted.size(); ++i) {
     if (wanted[i] == data::kIgnoredLabel) continue;
     ++score.examples;
-    score.metric += predicted[i] == wanted[i];
+    score.not_finite += !std::isfinite(sums[i]);
+    score.metric += std::isfinite(sums[i]) && predicted[i] == wanted[i];
     score.outcomes.outputs.push_back(static_cast<float>(predicted[i]));
     score.outcomes.targets.push_back(static_cast<float>(wanted[i]));
   }
@@ -49,6 +52,9 @@ Score score_targets(const Tensor& output, const Tensor& targets, Loss loss) {
   for (size_t row = 0; row < outputs.size(); row += columns) {
     if (std::isnan(wanted[row])) continue;
     ++score.examples;
+    score.not_finite += !std::all_of(outputs.begin() + static_cast<std::ptrdiff_t>(row),
+                                     outputs.begin() + static_cast<std::ptrdiff_t>(row + columns),
+                                     [](float value) { return std::isfinite(value); });
     for (size_t i = row; i < row + columns; ++i) {
       score.loss +=
           loss(static_cast<double>(outputs[i]), static_cast<double>(wanted[i])) / static_cast<double>(columns);
@@ -93,7 +99,7 @@ void append(Outcomes& all, const Outcomes& batch) {
 
 Evaluation mean_of(const Score& sums) {
   const double n = sums.examples > 0 ? static_cast<double>(sums.examples) : std::nan("");
-  return {.loss = sums.loss / n, .metric = sums.metric / n, .examples = sums.examples};
+  return {.loss = sums.loss / n, .metric = sums.metric / n, .examples = sums.examples, .not_finite = sums.not_finite};
 }
 
 }  // namespace tern::models

@@ -17,7 +17,7 @@ namespace tern::models {
 /// Sums over the examples of a batch.
 struct Score {
   double loss = 0, metric = 0;
-  int64_t examples = 0;
+  int64_t examples = 0, not_finite = 0;
   Outcomes outcomes = {};  // for Objective::metric_of, and reports
 };
 
@@ -39,7 +39,8 @@ struct Objective {
 };
 
 /// Cross entropy, the number of right answers, and the labels that were predicted. logits: float32 [n, labels]; labels:
-/// int64 [n], where kIgnoredLabel (data/loader_tokens.h) is no example.
+/// int64 [n], where kIgnoredLabel (data/loader_tokens.h) is no example. A row with NaN or an infinity, or of -infinity
+/// alone, has no softmax: it is not finite, and no answer.
 Score score_labels(const Tensor& logits, const Tensor& labels);
 
 /// One label for each example, in the batch's member `labels`.
@@ -56,7 +57,7 @@ Objective<Batch> single_label(std::function<Tensor(const Batch& batch)> forward)
 /// the shapes differ.
 Tensor several_labels_loss(const Tensor& logits, const Tensor& targets);
 Tensor numbers_loss(const Tensor& output, const Tensor& targets);
-/// The same losses of float32 outputs, and the outcomes.
+/// The same losses of float32 outputs, and the outcomes. A row with an output that is NaN or infinite is not finite.
 Score score_several_labels(const Tensor& logits, const Tensor& targets);
 Score score_numbers(const Tensor& output, const Tensor& targets);
 
@@ -104,6 +105,7 @@ Evaluation evaluate(nn::Module& model, const Objective<Batch>& objective, const 
     sums.loss += score.loss;
     sums.metric += score.metric;
     sums.examples += score.examples;
+    sums.not_finite += score.not_finite;
     append(sums.outcomes, score.outcomes);
     if (options.should_stop && options.should_stop()) break;
   }

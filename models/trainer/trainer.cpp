@@ -7,6 +7,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/dist/gather_tensors.h"
+#include "tern/models/trainer/finite.h"
 #include "tern/models/trainer/snapshot.h"
 #include "tern/models/trainer/training_step.h"
 #include "tern/nn/layers/batch_norm.h"
@@ -38,8 +39,14 @@ class Loop {
     TERN_CHECK(can_validate_ || options_.patience == 0,
                "train: --patience counts validations, but no rows are validated on; give a --split with validation "
                "rows, or no --patience");
+    if (const std::string bad = non_finite_weight(); !bad.empty())
+      fail("train: ", bad, " before step ", position_.step + 1,
+           ", so that no loss can be a number: the weights that training starts from are damaged");
     while (position_.epoch < task_.epochs() && !finished()) {
-      if (!position_.validated) run_epoch();
+      if (!position_.validated) {
+        run_epoch();
+        require_finite_weights();
+      }
       if (!result_.stopped && !position_.validated) validate();
       if (result_.stopped) break;
       ++position_.epoch;
@@ -47,6 +54,7 @@ class Loop {
       position_.validated = false;
     }
     if (result_.stopped) checkpoint();
+    result_.not_finite_since = validation_not_finite_ > 0 ? validation_not_finite_ : loss_not_finite_;
     if (!result_.stopped && best_.taken())
       best_.restore(task_.module());
     else if (step_.ema())
@@ -199,7 +207,23 @@ class Loop {
     ++position_.step_in_epoch;
     position_.step_seconds += metrics.seconds;
     position_.items += metrics.items;
+    if (std::isfinite(metrics.loss))
+      loss_not_finite_ = 0;
+    else if (loss_not_finite_ == 0)
+      loss_not_finite_ = position_.step;
     observer_.on_step(metrics);
+  }
+
+  /// What first_non_finite() finds, where it matters.
+  std::string non_finite_weight() const { return options_.explain_non_finite ? first_non_finite(task_.module()) : ""; }
+
+  /// Throws Error when the last update left a weight that is not finite: the losses so far were.
+  void require_finite_weights() {
+    const std::string bad = non_finite_weight();
+    if (bad.empty()) return;
+    if (best_.taken()) best_.restore(task_.module());
+    fail("step ", position_.step, ": after this step's update ", bad,
+         "; the losses up to here are finite; try a lower --lr, a longer --warmup or --dtype fp32");
   }
 
   /// The batches of the next step; false at the epoch's end.
@@ -244,6 +268,7 @@ class Loop {
     finish_all();
     NoGrad off;
     take_statistics_of_rank_0();
+    require_finite_weights();
     const StateView optimizer = step_.state();
     if (rank() != 0) {
       last_checkpoint_ = Clock::now();
@@ -294,7 +319,11 @@ class Loop {
     result_.stopped = agreed(options_.should_stop && options_.should_stop(), false, total_steps_).first;
     if (result_.stopped) return false;
     const Evaluation& now = metrics.validation;
-    const bool usable = !std::isnan(now.loss) && !std::isnan(now.metric);
+    if (now.is_finite())
+      validation_not_finite_ = loss_not_finite_ = 0;
+    else if (validation_not_finite_ == 0)
+      validation_not_finite_ = position_.step;
+    const bool usable = now.is_finite() && !std::isnan(now.loss) && !std::isnan(now.metric);
     metrics.best = usable && (position_.best_epoch == 0 || now.metric > position_.best.metric ||
                               (now.metric == position_.best.metric && now.loss < position_.best.loss));
     ++position_.waited;
@@ -324,6 +353,7 @@ class Loop {
   int64_t next_ = 0, step_begin_ = 0;  // batch indices in the epoch: this rank's next, and the next step's first
   int64_t items_ = 0;                  // in batches_
   bool stop_requested_ = false, checkpoint_requested_ = false, can_validate_ = false;
+  int64_t loss_not_finite_ = 0, validation_not_finite_ = 0;  // the first step of those without a finite one after it
   std::deque<TrainingStep::Pending> queued_;
   Snapshot best_;
   Clock::time_point start_, last_checkpoint_;
@@ -367,11 +397,14 @@ Evaluation joined(const Evaluation& own, dist::Communicator& group) {
   const double n = static_cast<double>(own.examples);
   std::vector<double> sums = n > 0 ? std::vector<double>{own.loss * n, own.metric * n, n} : std::vector<double>(3, 0);
   sums.push_back(static_cast<double>(own.outcomes.outputs.size()));
-  Tensor all = from_vector(sums, {4}, {.dtype = float64}).to(group.device());
+  sums.push_back(static_cast<double>(own.not_finite));
+  Tensor all = from_vector(sums, {5}, {.dtype = float64}).to(group.device());
   group.all_reduce(all);
   const std::vector<double> values = all.to_vector<double>();
-  Evaluation result{
-      .loss = values[0] / values[2], .metric = values[1] / values[2], .examples = std::llround(values[2])};
+  Evaluation result{.loss = values[0] / values[2],
+                    .metric = values[1] / values[2],
+                    .examples = std::llround(values[2]),
+                    .not_finite = std::llround(values[4])};
   if (values[3] > 0) result.outcomes = gathered(own.outcomes, group);
   if (!own.metric_of) return result;
   result.metric_of = own.metric_of;

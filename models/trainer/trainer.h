@@ -78,6 +78,7 @@ struct TrainOptions {
   int64_t max_steps = 0;  // 0: all epochs
   bool validate = true;   // after every epoch, where there is something to validate on
   // False: a step whose loss or gradient is not finite changes no weight, is reported like others, and the run goes on.
+  // Weights are not looked at.
   bool explain_non_finite = true;
   // > 0: the run ends after so many validations in a row whose metric is not better than the best before by more than
   // min_delta.
@@ -146,6 +147,9 @@ struct TrainResult {
   int64_t steps = 0;
   int64_t items = 0;
   int64_t best_epoch = 0;  // 0: nothing was validated, the last weights stay
+  // The step since which the loss, of training or after it of validation, or an output in validation is not finite; 0:
+  // in the end they are.
+  int64_t not_finite_since = 0;
   Evaluation best;
   double seconds = 0;             // training and validation
   double step_seconds = 0;        // training steps alone
@@ -161,7 +165,9 @@ struct TrainResult {
 /// TrainOptions::ema, the averages). Frozen parameters (Module::freeze) have no state in the optimizer and no averages,
 /// and batch norms of which all parameters are frozen are in evaluation mode (nn::train_except_frozen_norms). A loss or
 /// gradient that is not finite changes no weight: the step is repeated in anomaly mode and Error names step, op and
-/// examples; the module then holds the best epoch's weights, or the last ones before that step.
+/// examples; the module then holds the best epoch's weights, or the last ones before that step. Weights are looked at
+/// before the first step, before each checkpoint and after each epoch: where one is not finite, Error names it and the
+/// step; the module then holds the best epoch's weights, if there are any.
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer);
 
 /// Steps of an epoch, each of so many batches; the last may have fewer.

@@ -114,6 +114,27 @@ TEST(LabelKinds, RowsThatFillABatchAreNoExamples) {
   EXPECT_TRUE(has(error_of([] { numbers_loss(zeros({2, 1}), zeros({2}, {.dtype = int64})); }), "outputs are [2, 1]"));
 }
 
+/// Outputs without a prediction are counted, and are no right answers: not the first label's.
+TEST(LabelKinds, OutputsThatAreNoNumbers) {
+  const float nan = NAN, inf = INFINITY;
+  const Tensor logits = from_vector<float>(
+      {nan, 0, 0, /**/ 0, nan, 0, /**/ inf, 0, 0, /**/ -inf, 1, 0, /**/ -inf, -inf, -inf, /**/ 2, 1, 0}, {6, 3});
+  const Score one = score_labels(logits, from_vector<int64_t>({0, 0, 0, 1, 0, 0}, {6}));
+  EXPECT_EQ(one.not_finite, 4);  // a label of probability 0 is a prediction
+  EXPECT_EQ(one.metric, 2);
+  EXPECT_EQ(one.examples, 6);
+  EXPECT_FALSE(mean_of(one).is_finite());
+  for (const auto& score_of : {&score_several_labels, &score_numbers}) {
+    const Score score = score_of(logits, zeros({6, 3}));
+    EXPECT_EQ(score.not_finite, 5);
+    EXPECT_FALSE(mean_of(score).is_finite());
+    EXPECT_TRUE(mean_of(score_of(logits.slice(0, 5, 6), zeros({1, 3}))).is_finite());
+  }
+  EXPECT_TRUE(mean_of({}).is_finite());  // no rows are no reason to fail
+  Evaluation inexact{.loss = INFINITY, .examples = 1};
+  EXPECT_FALSE(inexact.is_finite());
+}
+
 /// scikit-learn's definitions, in loops.
 /// Counted in another way: for each class, over the examples.
 TEST(LabelKinds, ReportOfSingleLabels) {

@@ -279,6 +279,55 @@ TEST(Trainer, NonFiniteLossNamesTheStepAndChangesNothing) {
   EXPECT_EQ(task.weight(), task.seen.weights[0]);
 }
 
+/// The update of the last step can leave weights that no later loss tells of.
+TEST(Trainer, WeightsThatAreNotFinite) {
+  // Loss 1e36 and gradient -2e18 are finite, the update by a rate of 1e25 is not.
+  LineTask task({.targets = {{0, 1e18}}});
+  TrainOptions options = plain_sgd(0.1);
+  options.rate_factor = [](int64_t step) { return step == 1 ? 1e26 : 1; };
+  options.clip = 0;
+  EXPECT_TRUE(test::has(test::error_of([&] { train(task, options, task.seen); }),
+                        "step 2: after this step's update the weight 'weight' is infinite"));
+  ASSERT_EQ(task.seen.steps.size(), 2u);
+  EXPECT_TRUE(std::isfinite(task.seen.steps[1].loss));
+  // The best epoch is left, and was not replaced by one of such weights.
+  LineTask best({.targets = {{0}, {1e18}}, .validation = {0.3, 0.1}});
+  EXPECT_TRUE(test::has(test::error_of([&] { train(best, options, best.seen); }), "step 2: "));
+  EXPECT_EQ(best.seen.epochs.size(), 1u);
+  EXPECT_EQ(best.weight(), best.seen.weights[0]);
+  // No checkpoint is made of them: that of the step before is the last.
+  test::TemporaryFolder folder;
+  CheckpointFolder checkpoints(folder.path().string(), 9);
+  LineTask saved({.targets = {{0, 1e18, 0}}});
+  options.save_model = [&](const std::string& to) { save_safetensors(saved.module().state_dict(), to + "/w"); };
+  options.checkpoints = &checkpoints;
+  options.checkpoint_steps = 1;
+  EXPECT_TRUE(test::has(test::error_of([&] { train(saved, options, saved.seen); }), "step 2: "));
+  const auto newest = newest_checkpoint(checkpoints.path(), [](const std::string&) {});
+  ASSERT_TRUE(newest);
+  EXPECT_EQ(load_checkpoint_position(*newest).step, 1);
+  // Nor are such weights trained.
+  for (const double bad : {std::nan(""), HUGE_VAL}) {
+    LineTask damaged({.targets = {{0}}});
+    NoGrad off;
+    damaged.module().parameters()[0].tensor.fill_(bad);
+    EXPECT_TRUE(test::has(test::error_of([&] { train(damaged, plain_sgd(0.1), damaged.seen); }), "before step 1, "));
+    EXPECT_TRUE(damaged.seen.steps.empty());
+  }
+}
+
+TEST(Trainer, SaysSinceWhenValidationHasNoNumber) {
+  const auto since = [](const std::vector<double>& validation) {
+    LineTask task({.targets = std::vector<std::vector<double>>(validation.size(), {0, 0}), .validation = validation});
+    return train(task, plain_sgd(0.1), task.seen).not_finite_since;
+  };
+  EXPECT_EQ(since({0.5, 0.4}), 0);
+  EXPECT_EQ(since({NAN, 0.4}), 0);
+  EXPECT_EQ(since({0.5, NAN, HUGE_VAL}), 4);
+  EXPECT_EQ(since({NAN, 0.4, NAN}), 6);
+  EXPECT_EQ(since({HUGE_VAL}), 2);
+}
+
 TEST(Trainer, AccumulatedBatchesAreWeightedByTheirExamples) {
   LineTask task({.targets = {{0, 3, -1, 2, 5}}});  // batches of 1, 2, 3, 4 and 5 examples
   TrainOptions options = plain_sgd(0.1);

@@ -103,6 +103,43 @@ TEST_F(FailureTest, DivergenceNamesStepAndOp) {
     for (const double value : entry.tensor.to_vector<double>()) ASSERT_TRUE(std::isfinite(value)) << entry.name;
 }
 
+/// No loss of a step shows it: the first update is the last one.
+TEST_F(FailureTest, ARunThatEndsWithoutNumbersFails) {
+  std::string numbers = "text,label\n", several = "text,labels\n";
+  for (int row = 0; row < 40; ++row) {
+    numbers += "word " + std::to_string(row) + "," + std::to_string(row % 7) + "\n";
+    several += "word " + std::to_string(row) + "," + (row % 2 ? "a;b" : "b") + "\n";
+  }
+  write("numbers.csv", numbers);
+  write("several.csv", several);
+  const Words wild = "--out run --lr 1e30 --clip 0 --warmup 0 --dtype fp32 --max-steps 1 --optimizer adamw";
+  const std::vector<Words> runs = {"train distilbert --data data.csv", "train distilbert --data several.csv",
+                                   "train vit --data digits", "train distilbert --data numbers.csv --task regression",
+                                   "train distilbert --data data.csv --split 50/0/50"};
+  for (const Words& run : runs) {
+    SCOPED_TRACE(testing::PrintToString(run));
+    fs::remove_all(file("run"));
+    const Result result = tern(run + wild);
+    EXPECT_EQ(result.status, 1) << result.err;
+    EXPECT_EQ(result.out, "");  // no metric
+    EXPECT_TRUE(has(result.err, "step 1")) << result.err;
+    EXPECT_TRUE(has(result.err, "nan") || has(result.err, "NaN")) << result.err;
+  }
+}
+
+/// What was good stays, and is named.
+TEST_F(FailureTest, ADivergedRunKeepsItsCheckpoints) {
+  write("start.toml", "data = \"data.csv\"\nout = \"run\"\nthreads = 1\nlr = 1e30\nclip = 0\ndtype = \"fp32\"\n");
+  const Result result =
+      tern("train distilbert --config start.toml --epochs 9 --batch-size 8 --warmup 3 --checkpoint-every 1");
+  EXPECT_EQ(result.status, 1) << result.err;
+  EXPECT_TRUE(has(result.err, "the newest checkpoint, with finite weights, is run/checkpoints/step-")) << result.err;
+  for (const std::string& name : names_in("run/checkpoints"))
+    for (const NamedTensor& entry :
+         load_safetensors(file("run/checkpoints/" + name + "/model.safetensors").string()).tensors)
+      for (const double value : entry.tensor.to_vector<double>()) ASSERT_TRUE(std::isfinite(value)) << name;
+}
+
 TEST_F(FailureTest, WeightsThatAreNotFinite) {
   for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
     copy("curve", "model");
@@ -116,6 +153,8 @@ TEST_F(FailureTest, WeightsThatAreNotFinite) {
     expect_error(tern("train distilbert --init model --data curve/data.csv --out run"), 1, {"step 1", "loss"});
     EXPECT_FALSE(exists("run"));  // no step was completed, so nothing is kept
     expect_error(tern("predict model --jsonl", "{\"text\": \"x\"}\n"), 1, {"x: the model's output is NaN"});
+    expect_error(tern("eval model --data curve/data.csv"), 1,
+                 {"eval: the model's outputs for ", "encoder.layer.1.feed_forward.lin1.weight"});
   }
 }
 

@@ -146,13 +146,46 @@ TEST_F(LabelKindsProgramTest, Numbers) {
   EXPECT_TRUE(has(succeeds("eval run --threads 1 --quiet").out, ", Spearman "));
 }
 
+TEST_F(LabelKindsProgramTest, R2OfOneRowIsNotDefined) {
+  const Result result = succeeds(regression("run", "--split 58/1/1 --epochs 1"));
+  EXPECT_TRUE(has(result.err, "58 rows, validate 1, test 1; ")) << result.err;
+  EXPECT_TRUE(has(result.err, ", 1 epoch\n") || has(result.err, ", 1 epoch;")) << result.err;
+  EXPECT_TRUE(result.out.starts_with("test R2 (not defined for one row) (1 row, loss ")) << result.out;
+  EXPECT_FALSE(has(result.err, "R2 0.0000"));
+  EXPECT_TRUE(metrics("run").back()["test_r2"].is_null());
+  EXPECT_TRUE(has(succeeds("eval run --threads 1 --quiet").out, ", R2 -, Pearson -, Spearman - (1 row)"));
+}
+
+/// By the columns of a terminal: ideographs have two, accents of their own none.
+TEST_F(LabelKindsProgramTest, TablesAreAlignedByColumns) {
+  const std::vector<std::pair<std::string, size_t>> names = {{"caf\xc3\xa9", 4},
+                                                             {"cafe\xcc\x81s", 5},
+                                                             {"\xe5\x96\x9c\xe3\x81\xb3", 4},
+                                                             {"\xf0\x9f\x98\x80", 2},
+                                                             {"plain name", 10}};
+  std::string csv = "label,text\n", several = "labels,text\n";
+  for (size_t row = 0; row < 40; ++row) {
+    csv += names[row % names.size()].first + ",text\n";
+    several += names[row % names.size()].first + ";" + names[(row + 1) % names.size()].first + ",text\n";
+  }
+  write("wide.csv", csv);
+  write("several.csv", several);
+  for (const std::string data : {"wide.csv", "several.csv"}) {
+    fs::remove_all(file("run"));
+    succeeds({"train", "distilbert", "--data", data, "--max-steps", "1", "--out", "run", "--threads", "1"});
+    const std::string table = succeeds({"eval", "run", "--data", data, "--threads", "1"}).out;
+    for (const auto& [name, columns] : names)
+      EXPECT_TRUE(has(table, "\n  " + name + std::string(10 - columns + 2, ' '))) << table;
+  }
+}
+
 TEST_F(LabelKindsProgramTest, AModelOfAnotherKindGetsANewHead) {
   succeeds(several("several", "--max-steps 10"));
   const auto from = [&](const Words& run) { return with_defaults("--init several --max-steps 10", run); };
   const Result again = succeeds(texts("more", from("--data multi.jsonl --epochs 1 --batch-size 2")));
   EXPECT_FALSE(has(again.err, "classification head"));
   EXPECT_TRUE(has(succeeds(texts("numbers", from("--data numbers.tsv --task regression --batch-size 2"))).err,
-                  "no classification head for 1 labels"));
+                  "a new classification head for 1 label is initialized: the model has labels and the data numbers"));
   // The model's order of the labels is kept: with a rate of 0 it finds what eval finds.
   Json config = json("several/config.json");
   config["id2label"] = {{"0", "c d"}, {"1", "a"}, {"2", "b"}};
@@ -177,7 +210,7 @@ TEST_F(LabelKindsProgramTest, WhatIsRefused) {
   expect_error(tern("train distilbert --task single_label --data multi.jsonl --out new"), 1, {"no label column"});
   write("mixed.jsonl", "{\"text\": \"a\", \"label\": \"x\"}\n{\"text\": \"b\", \"label\": [\"y\"]}\n");
   expect_error(tern("train distilbert --data mixed.jsonl --out new"), 1,
-               {"mixed.jsonl:2: the label must be a string or an integer, got array", "--task multi_label"});
+               {"mixed.jsonl:2: the label must be a string, a number, true or false, got array", "--task multi_label"});
   write("bad.csv", "text,label\na,1\nb,nan\n");
   expect_error(tern("train distilbert --task regression --data bad.csv --out new"), 1, {"bad.csv:3", "not finite"});
   write("bad.csv", "text,label\na,1\nb,good\n");
