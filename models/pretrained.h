@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "tern/core/io/state_file.h"
+#include "tern/models/checksums.h"
 #include "tern/models/key_map.h"
 #include "tern/models/model.h"
 
@@ -101,6 +102,7 @@ std::unique_ptr<M> model_as(std::unique_ptr<Model> model, const std::string& wha
 template <class M>
 std::unique_ptr<M> load_pretrained(const std::string& path, const BuildOptions& options = {}) {
   if constexpr (requires { &M::read_checkpoint; }) {
+    check_model_files(path);
     auto checkpoint = M::read_checkpoint(path, options);
     auto& config = checkpoint.config;  // not a structured binding, which clang before 16 does not capture in a lambda
     data::LabelKind kind = data::LabelKind::kOne;

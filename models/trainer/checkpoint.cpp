@@ -10,10 +10,9 @@
 
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/folders.h"
-#include "tern/core/io/input_file.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/safetensors.h"
-#include "tern/data/datasets/sha256.h"
+#include "tern/models/checksums.h"
 
 namespace tern::models {
 namespace {
@@ -72,40 +71,6 @@ bool is_leftover(const fs::directory_entry& entry) {
   return false;
 }
 
-struct Digest {
-  uint64_t bytes = 0;
-  std::string sha256;
-};
-
-Digest digest_of(const fs::path& path) {
-  InputFile file(path.string());
-  Digest digest;
-  data::Sha256 hash;
-  std::vector<char> buffer(1 << 20);
-  while (const size_t count = file.read(buffer.data(), buffer.size())) {
-    hash.update(std::string_view(buffer.data(), count));
-    digest.bytes += count;
-  }
-  digest.sha256 = hash.hex();
-  return digest;
-}
-
-std::vector<fs::path> files_in(const fs::path& dir) {
-  std::vector<fs::path> files;
-  for (const auto& entry : fs::directory_iterator(dir)) files.push_back(entry.path());
-  std::sort(files.begin(), files.end());
-  return files;
-}
-
-void write_checksums(const fs::path& dir) {
-  Json json;
-  for (const fs::path& file : files_in(dir)) {
-    const Digest digest = digest_of(file);
-    json[file.filename().string()] = {{"bytes", digest.bytes}, {"sha256", digest.sha256}};
-  }
-  write_atomically((dir / "checksums.json").string(), json.dump(2) + "\n");
-}
-
 Json read_json(const fs::path& path) {
   try {
     return Json(read_json_object(path.string()));
@@ -114,28 +79,11 @@ Json read_json(const fs::path& path) {
   }
 }
 
-/// Throws Error unless all files exist with their original bytes.
-void check_files(const fs::path& dir) {
-  const Json json = read_json(dir / "checksums.json");
-  TERN_CHECK(!json.empty(), (dir / "checksums.json").string(), ": is empty; the checkpoint is damaged");
-  for (const auto& [name, wanted] : json.items()) {
-    TERN_CHECK(wanted.is_object() && wanted.contains("bytes") && wanted["bytes"].is_number_unsigned() &&
-                   wanted.contains("sha256") && wanted["sha256"].is_string() &&
-                   fs::path(name).filename() == fs::path(name),
-               (dir / "checksums.json").string(), ": is damaged");
-    const fs::path path = dir / name;
-    const Digest digest = digest_of(path);
-    TERN_CHECK(digest.bytes == wanted["bytes"].get<uint64_t>(), path.string(), ": has ", digest.bytes,
-               " bytes instead of ", wanted["bytes"].get<uint64_t>(), "; the checkpoint is damaged");
-    TERN_CHECK(digest.sha256 == wanted["sha256"].get<std::string>(), path.string(),
-               ": its checksum is wrong; the checkpoint is damaged");
-  }
-}
-
-Json to_json(const TrainCheckpoint& checkpoint) {
+Json to_json(const TrainCheckpoint& checkpoint, const std::string& run) {
   const TrainPosition& p = checkpoint.position;
   return {{"format", kFormat},
           {"version", kVersion},
+          {"run", run},
           {"step", p.step},
           {"epoch", p.epoch},
           {"step_in_epoch", p.step_in_epoch},
@@ -234,9 +182,10 @@ int64_t epoch_validated_by(const fs::path& dir) {
 }
 
 /// True if `dir` is a complete checkpoint of exactly this state: a run resumed elsewhere may have one of the same step.
-bool holds(const fs::path& dir, const TrainPosition& p) {
+bool holds(const fs::path& dir, const TrainPosition& p, const std::string& run) {
   try {
-    check_files(dir);
+    check_checksums(dir.string());
+    check_writer(dir.string(), run);
     const TrainPosition saved = load_checkpoint_position(dir.string());
     return place_of(saved) == place_of(p) && saved.epoch == p.epoch && saved.items == p.items && saved.seed == p.seed &&
            saved.offset == p.offset && saved.best_epoch == p.best_epoch && saved.best.metric == p.best.metric;
@@ -247,7 +196,8 @@ bool holds(const fs::path& dir, const TrainPosition& p) {
 
 }  // namespace
 
-CheckpointFolder::CheckpointFolder(std::string path, int64_t keep) : path_(std::move(path)), keep_(keep) {
+CheckpointFolder::CheckpointFolder(std::string path, int64_t keep, CheckpointOwner owner)
+    : path_(std::move(path)), keep_(keep), owner_(std::move(owner)) {
   TERN_CHECK(keep >= 1, "checkpoints: keep must be 1 or more, got ", keep);
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(path_, error))
@@ -259,9 +209,10 @@ void CheckpointFolder::save(const TrainCheckpoint& checkpoint,
   const std::string name = name_of_checkpoint(checkpoint.position.step, checkpoint.position.validated);
   const fs::path target = fs::path(path_) / name, temporary = fs::path(path_) / (kUnfinished + name);
   std::error_code error;
+  check_place();
   try {
     const bool exists = fs::is_directory(target, error);
-    if (exists && holds(target, checkpoint.position)) return;  // the same step has the same bits
+    if (exists && holds(target, checkpoint.position, owner_.run)) return;  // the same step has the same bits
     create_folders(path_);
     fs::remove_all(temporary, error);
     fs::create_directory(temporary, error);
@@ -270,17 +221,35 @@ void CheckpointFolder::save(const TrainCheckpoint& checkpoint,
     save_safetensors(checkpoint.optimizer, (temporary / "optimizer.safetensors").string());
     if (!checkpoint.best_weights.empty())
       save_safetensors(checkpoint.best_weights, (temporary / "best.safetensors").string());
-    write_atomically((temporary / "state.json").string(), to_json(checkpoint).dump(2) + "\n");
-    write_checksums(temporary);  // last: syncs the names of all files
+    write_atomically((temporary / "state.json").string(), to_json(checkpoint, owner_.run).dump(2) + "\n");
+    write_checksums(temporary.string());  // last: syncs the names of all files
+    check_place();
     if (exists) remove_safely({target});
     fs::rename(temporary, target, error);
     TERN_CHECK(!error, target.string(), ": cannot be created: ", error.message());
     sync_folder(path_);
   } catch (const std::exception& reason) {
+    // Files that were written after somebody had removed the run's folder may have made its folders again. Of these
+    // only empty ones are removed.
+    const bool made = fs::exists(temporary, error);
     fs::remove_all(temporary, error);
+    if (made && !is_in_place() && fs::remove(path_, error)) fs::remove(fs::path(path_).parent_path(), error);
     fail("checkpoint of step ", checkpoint.position.step, ": ", reason.what(), "; earlier checkpoints are untouched");
   }
-  prune(checkpoint.position);
+  if (is_in_place()) prune(checkpoint.position);
+}
+
+void CheckpointFolder::check_place() const {
+  if (owner_.check_place) owner_.check_place();
+}
+
+bool CheckpointFolder::is_in_place() const {
+  try {
+    check_place();
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
 }
 
 std::vector<std::string> CheckpointFolder::remove_after(const TrainPosition& position) {
@@ -306,13 +275,15 @@ void CheckpointFolder::prune(const TrainPosition& newest) const {
   }
 }
 
-std::optional<std::string> newest_checkpoint(const std::string& path, const CheckpointFolder::Log& log) {
+std::optional<std::string> newest_checkpoint(const std::string& path, const CheckpointFolder::Log& log,
+                                             const std::string& run) {
   std::vector<fs::path> all = checkpoints_in(path);
   if (all.empty()) return std::nullopt;
   std::string reason;
   for (; !all.empty(); all.pop_back()) {
     try {
-      check_files(all.back());
+      check_checksums(all.back().string());
+      check_writer(all.back().string(), run);
       return all.back().string();
     } catch (const Error& error) {
       reason = error.what();
@@ -322,13 +293,20 @@ std::optional<std::string> newest_checkpoint(const std::string& path, const Chec
   fail(path, ": no checkpoint is whole: ", reason);
 }
 
+void check_writer(const std::string& dir, const std::string& run) {
+  const Json state = read_json(fs::path(dir) / "state.json");
+  const Json writer = state.contains("run") ? state["run"] : Json("");
+  TERN_CHECK(run.empty() || writer == "" || writer == run, dir, ": was written by another run (its id is ",
+             shortened(writer), ", this run's \"", run, "\")");
+}
+
 TrainPosition load_checkpoint_position(const std::string& dir) {
   const fs::path path = fs::path(dir) / "state.json";
   return from_json(read_json(path), path).position;
 }
 
 TrainCheckpoint load_checkpoint(const std::string& dir) {
-  check_files(dir);
+  check_checksums(dir);
   const fs::path path = fs::path(dir) / "state.json";
   TrainCheckpoint checkpoint = from_json(read_json(path), path);
   checkpoint.optimizer = load_safetensors((fs::path(dir) / "optimizer.safetensors").string()).tensors;

@@ -5,7 +5,7 @@
 //     config.json, model.safetensors, ...   the model as in its run folder: from_pretrained() reads this folder
 //     optimizer.safetensors                 state of the optimizer and the loss scaler
 //     best.safetensors                      weights of the best epoch so far, if there was a validation
-//     state.json                            position of the run
+//     state.json                            position of the run, and its id
 //     checksums.json                        bytes and SHA-256 of every file above
 //
 // A checkpoint is written to a temporary folder (name prefixed with ".tern-unfinished-"), every file and folder is
@@ -44,17 +44,24 @@ struct TrainCheckpoint {
   StateView best_weights;  // of best_epoch, under the module's names
 };
 
+/// The run that writes checkpoints.
+struct CheckpointOwner {
+  std::string run = "";                         // its id, which its checkpoints carry; empty: none
+  std::function<void()> check_place = nullptr;  // throws Error when the folder is not the run's any more
+};
+
 class CheckpointFolder {
  public:
   using Log = std::function<void(const std::string&)>;
 
   /// `path`: RUN/checkpoints. Keeps the newest `keep` (>= 1), and the one made when the best epoch was validated.
   /// Removes temporary folders of earlier processes, so only one process may use the folder at a time.
-  CheckpointFolder(std::string path, int64_t keep);
+  CheckpointFolder(std::string path, int64_t keep, CheckpointOwner owner = {});
 
   /// Writes a checkpoint; save_model writes the model's files into the given folder, each complete and synced as by
   /// write_atomically(). Throws Error (no space, no permission), and leaves existing checkpoints untouched. Returns
-  /// when the checkpoint is on disk; older ones that cannot be removed stay.
+  /// when the checkpoint is on disk; older ones that cannot be removed stay. CheckpointOwner::check_place is called
+  /// before the first file is written and before the checkpoint gets its name; where it throws nothing is left.
   void save(const TrainCheckpoint& checkpoint, const std::function<void(const std::string& dir)>& save_model);
 
   /// Removes the checkpoints of later steps, also damaged ones, so that a resumed run has one history. Returns their
@@ -65,14 +72,22 @@ class CheckpointFolder {
 
  private:
   void prune(const TrainPosition& newest) const;
+  void check_place() const;
+  bool is_in_place() const;
 
   std::string path_;
   int64_t keep_;
+  CheckpointOwner owner_;
 };
 
-/// The newest complete checkpoint in a folder of them; nothing if there are none. Damaged ones are skipped, with one
-/// line each to `log`. Throws Error if all are damaged.
-std::optional<std::string> newest_checkpoint(const std::string& path, const CheckpointFolder::Log& log);
+/// The newest complete checkpoint in a folder of them; nothing if there are none. Damaged ones, and those that another
+/// run than `run` wrote ("": any run), are skipped, with one line each to `log`. Throws Error if there are no others.
+std::optional<std::string> newest_checkpoint(const std::string& path, const CheckpointFolder::Log& log,
+                                             const std::string& run = "");
+
+/// Throws Error when state.json of a checkpoint has the id of another run than `run`. Checkpoints of earlier programs
+/// have none, and "" stands for any run.
+void check_writer(const std::string& dir, const std::string& run);
 
 /// The position of a checkpoint's run; reads no other file. Throws Error as load_checkpoint() does.
 TrainPosition load_checkpoint_position(const std::string& dir);

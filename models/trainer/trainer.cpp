@@ -42,20 +42,24 @@ class Loop {
     if (const std::string bad = non_finite_weight(); !bad.empty())
       fail("train: ", bad, " before step ", position_.step + 1,
            ", so that no loss can be a number: the weights that training starts from are damaged");
-    while (position_.epoch < task_.epochs() && !finished()) {
+    while (!finished()) {
       if (!position_.validated) {
         run_epoch();
         require_finite_weights();
       }
       if (!result_.stopped && !position_.validated) validate();
-      if (result_.stopped) break;
+      // The position stays at the end of the last epoch: a checkpoint of it can be written in the test.
+      if (finished() || position_.epoch + 1 == task_.epochs()) break;
       ++position_.epoch;
       position_.step_in_epoch = 0;
       position_.validated = false;
     }
+    const bool trained = !result_.stopped;
+    result_.seconds = seconds();
+    if (trained && options_.test) test();
     if (result_.stopped) checkpoint();
     result_.not_finite_since = validation_not_finite_ > 0 ? validation_not_finite_ : loss_not_finite_;
-    if (!result_.stopped && best_.taken())
+    if (trained && best_.taken())
       best_.restore(task_.module());
     else if (step_.ema())
       step_.ema()->copy_to_parameters();
@@ -65,7 +69,6 @@ class Loop {
     result_.best_epoch = position_.best_epoch;
     result_.best = position_.best;
     result_.step_seconds = position_.step_seconds;
-    result_.seconds = seconds();
     result_.memory = step_.memory();
     return result_;
   }
@@ -97,7 +100,8 @@ class Loop {
   /// True if the epoch's steps are done, but the checkpoint was made before its validation.
   bool must_validate() const { return position_.step_in_epoch > 0 && !position_.validated && can_validate_; }
 
-  double seconds() const { return earlier_seconds_ + seconds_since(start_); }
+  /// Of training and validation; result_ has them once that is over.
+  double seconds() const { return result_.seconds > 0 ? result_.seconds : earlier_seconds_ + seconds_since(start_); }
 
   void resume(const TrainCheckpoint& from) {
     const TrainPosition& p = from.position;
@@ -298,6 +302,22 @@ class Loop {
     const bool improved = validate_weights();
     const bool by_rule = options_.checkpoint_steps > 0 || options_.checkpoint_seconds > 0;
     if (improved && by_rule) checkpoint();
+  }
+
+  /// With the weights that the run leaves; a checkpoint afterwards holds the last ones again.
+  void test() {
+    Snapshot last;
+    std::optional<optim::EMA::InPlace> averaged;
+    if (best_.taken()) {
+      last.take(task_.module());
+      best_.restore(task_.module());
+    } else {
+      take_statistics_of_rank_0();
+      if (step_.ema()) averaged.emplace(*step_.ema());
+    }
+    options_.test();
+    result_.stopped = agreed(options_.should_stop && options_.should_stop(), false, total_steps_).first;
+    if (last.taken()) last.restore(task_.module());
   }
 
   /// Returns whether these weights are the best so far.

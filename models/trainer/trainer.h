@@ -90,7 +90,10 @@ struct TrainOptions {
   // Of several processes each takes every n-th batch: a step is that of all their batches, joined. Null: this one
   // alone. With DataParallelOptions::shard the optimizer's state is divided among them.
   dist::DataParallel* parallel = nullptr;
-  std::function<bool()> should_stop = {};  // called after every step and validation; true ends the run in order
+  std::function<bool()> should_stop = {};  // called after every step, validation and test; true ends the run in order
+  // Called after the last step, in all processes, with the weights in the module that the run leaves there. Where
+  // should_stop then asks for the end, the run counts as stopped, and its checkpoint goes on with the test.
+  std::function<void()> test = {};
 
   // Checkpoints; null: none. With one, the run writes them by these rules and when it is stopped; save_model writes the
   // model's files into a folder.
@@ -161,7 +164,7 @@ struct TrainResult {
 /// all.
 ///
 /// Trains, validates after every epoch and leaves the weights of the best epoch (highest metric, then lowest loss;
-/// neither is NaN) in the module; the last ones when stopped or when there is nothing to validate on (of
+/// neither is NaN) in the module; the last ones when stopped in training or when there is nothing to validate on (of
 /// TrainOptions::ema, the averages). Frozen parameters (Module::freeze) have no state in the optimizer and no averages,
 /// and batch norms of which all parameters are frozen are in evaluation mode (nn::train_except_frozen_norms). A loss or
 /// gradient that is not finite changes no weight: the step is repeated in anomaly mode and Error names step, op and

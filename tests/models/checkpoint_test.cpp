@@ -4,12 +4,15 @@
 
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <random>
 #include <set>
 #include <sstream>
 
 #include "tern/core/io/safetensors.h"
 #include "tern/core/ops/ops.h"
+#include "tern/models/checksums.h"
 #include "tern/tests/errors.h"
+#include "tern/tests/support/seed.h"
 #include "tern/tests/support/temporary_folder.h"
 
 namespace tern::models {
@@ -56,6 +59,128 @@ TEST_F(CheckpointTest, KeepsTheNewestAndTheBest) {
   save(100000000, 2);
   EXPECT_EQ(listing(), "step-00000015-validated step-100000000 ");
   EXPECT_TRUE(newest_checkpoint(folder_.path(), {})->ends_with("step-100000000"));
+}
+
+/// Epochs without a better metric after the best one: their checkpoints, of validations and of steps, go like any
+/// other.
+TEST_F(CheckpointTest, KeepsNothingElseOfEpochsAfterTheBest) {
+  save(10, 1, true, 0);
+  save(15, 1, false, 1);
+  save(20, 1, true, 1);
+  save(30, 1, true, 2);
+  EXPECT_EQ(listing(), "step-00000010-validated step-00000020-validated step-00000030-validated ");
+  save(40, 1, true, 3);
+  EXPECT_EQ(listing(), "step-00000010-validated step-00000030-validated step-00000040-validated ");
+  save(45, 1, false, 4);
+  save(47, 1, false, 4);
+  EXPECT_EQ(listing(), "step-00000010-validated step-00000045 step-00000047 ");
+  save(50, 5, true, 4);  // a new best: the old one is an epoch like others
+  save(55, 5, false, 5);
+  EXPECT_EQ(listing(), "step-00000050-validated step-00000055 ");
+}
+
+/// Any history, any number to keep: against a list that is kept by hand.
+TEST_F(CheckpointTest, KeepsWhatItShouldInAnyHistory) {
+  std::mt19937_64 random = fresh_random();
+  for (int history = 0; history < 4; ++history) {
+    const auto keep = static_cast<size_t>(1 + random() % 4);
+    const std::string path = dir_ / ("history-" + std::to_string(history));
+    struct Kept {
+      std::string name;
+      int64_t validated_epoch;  // from 1; 0: of a step
+    };
+    std::vector<Kept> expected;
+    int64_t step = 0, epoch = 0, best = 0;
+    for (int saves = 0; saves < 14; ++saves) {
+      CheckpointFolder folder(path, static_cast<int64_t>(keep));  // as after a resume
+      step += 1 + static_cast<int64_t>(random() % 3);
+      const bool validated = random() % 2 == 0;
+      if (validated && (best == 0 || random() % 3 == 0)) best = epoch + 1;
+      const TrainCheckpoint checkpoint{
+          .position = {.step = step, .epoch = epoch, .validated = validated, .best_epoch = best, .best = {}},
+          .optimizer = {{"step.w", ones({1})}},
+          .best_weights = {{"w", ones({1})}}};
+      folder.save(checkpoint, [](const std::string&) {});
+      char name[40];
+      std::snprintf(name, sizeof name, "step-%08d%s", static_cast<int>(step), validated ? "-validated" : "");
+      expected.push_back({name, validated ? epoch + 1 : 0});
+      std::vector<Kept> left;
+      for (size_t i = 0; i < expected.size(); ++i)
+        if (expected.size() - i <= keep || (best > 0 && expected[i].validated_epoch == best))
+          left.push_back(expected[i]);
+      expected = left;
+      std::set<std::string> wanted, found;
+      for (const Kept& kept : expected) wanted.insert(kept.name);
+      for (const auto& entry : fs::directory_iterator(path)) found.insert(entry.path().filename().string());
+      ASSERT_EQ(found, wanted) << "keep " << keep << ", best epoch " << best;
+      if (validated) ++epoch;
+    }
+  }
+}
+
+/// A checkpoint carries the id of its run, and those of other runs are not gone on from.
+TEST_F(CheckpointTest, OfAnotherRun) {
+  const auto save_as = [&](const std::string& run, int64_t step) {
+    CheckpointFolder(folder_.path(), 9, {.run = run})
+        .save({.position = {.step = step, .best = {}}, .optimizer = {{"w", ones({1})}}, .best_weights = {}},
+              [](const std::string&) {});
+  };
+  save_as("mine", 3);
+  save_as("theirs", 5);
+  std::string said;
+  const auto newest = [&](const std::string& run) {
+    return newest_checkpoint(
+               folder_.path(), [&](const std::string& line) { said = line; }, run)
+        .value_or("");
+  };
+  EXPECT_TRUE(newest("mine").ends_with("step-00000003"));
+  EXPECT_TRUE(has(said, "step-00000005: was written by another run (its id is \"theirs\", this run's \"mine\")"));
+  EXPECT_TRUE(newest("theirs").ends_with("step-00000005"));
+  EXPECT_TRUE(newest("").ends_with("step-00000005"));
+  test::expect_error([&] { newest("third"); }, {"no checkpoint is whole", "another run"});
+  save_as("mine", 5);  // not taken for one's own, although it is of the same state
+  EXPECT_TRUE(newest("mine").ends_with("step-00000005"));
+  save(7);  // of a program without ids
+  EXPECT_TRUE(newest("mine").ends_with("step-00000007"));
+}
+
+/// Where the folder is no longer the run's, before a checkpoint is written or before it gets its name, nothing is left.
+TEST_F(CheckpointTest, NothingIsLeftInAFolderOfOthers) {
+  const std::string run = dir_ / "run";
+  for (const int good : {0, 1}) {
+    fs::create_directories(run);
+    int asked = 0;
+    CheckpointFolder folder(run + "/checkpoints", 2,
+                            {.run = "mine", .check_place = [&] { TERN_CHECK(asked++ < good, "not mine"); }});
+    const auto save_model = [&](const std::string& to) {  // somebody removes the run's folder meanwhile
+      fs::remove_all(run);
+      fs::create_directories(to);
+    };
+    test::expect_error(
+        [&] {
+          folder.save({.position = {.step = 3, .best = {}}, .optimizer = {{"w", ones({1})}}, .best_weights = {}},
+                      save_model);
+        },
+        {"not mine"});
+    EXPECT_EQ(fs::exists(run), good == 0);
+    EXPECT_TRUE(good == 1 || fs::is_empty(run));
+  }
+}
+
+/// What a model is loaded from is verified where it is a checkpoint; what only a resumed run needs may be missing.
+TEST_F(CheckpointTest, ModelFilesAreVerified) {
+  save(3, 1);
+  const fs::path dir = fs::path(folder_.path()) / "step-00000003";
+  for (const char* name : {"optimizer.safetensors", "best.safetensors"}) fs::remove(dir / name);
+  const auto problem = [&](const fs::path& path) { return error_of([&] { check_model_files(path.string()); }); };
+  EXPECT_EQ(problem(dir), "no error");
+  EXPECT_EQ(problem(dir / "model"), "no error");
+  std::fstream(dir / "model", std::ios::in | std::ios::out | std::ios::binary).seekp(-1, std::ios::end).put('\x7f');
+  for (const fs::path& path : {dir, dir / "model"}) EXPECT_TRUE(has(problem(path), "/model: its checksum is wrong"));
+  fs::remove(dir / "model");
+  EXPECT_TRUE(has(problem(dir), "/model"));
+  fs::remove(dir / "state.json");  // a folder of others, whose checksums.json may be of any form
+  EXPECT_EQ(problem(dir), "no error");
 }
 
 /// A later checkpoint, damaged or of another history, does not make a save fail or count as one of the newest.

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -378,8 +379,11 @@ TEST(Trainer, ResumedAnywhereItEndsTheSame) {
     options.ema = ema;
     LineTask whole(script);
     const TrainResult expected = train(whole, options, whole.seen);
-    const int questions = static_cast<int>(expected.steps + static_cast<int64_t>(whole.seen.epochs.size()));
-    for (int stop = 1; stop < questions; stop += stops_between) {
+    // After each step, each validation and the test.
+    const int questions = static_cast<int>(expected.steps + static_cast<int64_t>(whole.seen.epochs.size())) + 1;
+    std::set<int> stops = {questions};
+    for (int stop = 1; stop < questions; stop += stops_between) stops.insert(stop);
+    for (const int stop : stops) {
       SCOPED_TRACE(optimizer + " " + std::to_string(accumulate) + " " + std::to_string(ema) + " stopped at question " +
                    std::to_string(stop));
       const test::TemporaryFolder dir;
@@ -389,18 +393,31 @@ TEST(Trainer, ResumedAnywhereItEndsTheSame) {
       first.should_stop = [&] { return ++calls == stop; };
       first.checkpoints = &folder;
       LineTask begun(script);
+      std::vector<double> tested;  // the weights at each test
+      first.test = [&] { tested.push_back(begun.weight()); };
       first.save_model = [&](const std::string& to) { save_safetensors(begun.module().state_dict(), to + "/w"); };
       ASSERT_TRUE(train(begun, first, begun.seen).stopped);
 
       const auto newest = newest_checkpoint(folder.path(), {});
       ASSERT_TRUE(newest);
       const TrainCheckpoint checkpoint = load_checkpoint(*newest);
+      // After the last step and validation comes the test.
+      EXPECT_EQ(tested, stop == questions ? std::vector{whole.weight()} : std::vector<double>{});
+      if (stop == questions) {
+        EXPECT_EQ(begun.weight(), whole.weight());
+        EXPECT_EQ(load_safetensors(*newest + "/w").tensors[0].tensor.item<float>(), whole.seen.weights.back());
+      }
       EXPECT_EQ(checkpoint.position.step, static_cast<int64_t>(begun.seen.steps.size()));
       LineTask again(script);
       again.module().load_state_dict(load_safetensors(*newest + "/w").tensors);
       TrainOptions second = options;
       second.resume = &checkpoint;
+      second.test = [&] { tested.push_back(again.weight()); };
+      const size_t steps_before = begun.seen.steps.size();
       const TrainResult result = train(again, second, begun.seen);
+      EXPECT_EQ(tested.back(), whole.weight());
+      EXPECT_EQ(tested.size(), stop == questions ? 2u : 1u);
+      EXPECT_TRUE(stop < questions || begun.seen.steps.size() == steps_before);  // nothing is trained again
       EXPECT_EQ(result.steps, expected.steps);
       EXPECT_EQ(result.items, expected.items);
       EXPECT_EQ(result.best_epoch, expected.best_epoch);
