@@ -29,9 +29,10 @@ using Json = nlohmann::ordered_json;
 struct PredictOptions : ModelOptions {
   using Self = PredictOptions;
   std::string dir = option(&Self::dir, "", "dir", "model folder", Required{});
-  std::vector<std::string> files =
-      option(&Self::files, {}, "files",
-             "texts: files of lines, - or none: stdin; images: PNG and JPEG files, none: their names on stdin");
+  std::vector<std::string> files = option(
+      &Self::files, {}, "files",
+      "texts: files of lines, or .csv, .tsv and .jsonl files, of which the text column is read as by --data; - or "
+      "none: lines of stdin; images: PNG and JPEG files, none: their names on stdin");
   bool jsonl = option(&Self::jsonl, false, "--jsonl",
                       "lines are {\"text\": ...} or {\"image\": FILE}; answers {\"label\", \"score\", \"logits\"}, of "
                       "several labels {\"labels\", \"scores\", \"logits\"}, of regression {\"value\"}");
@@ -100,15 +101,12 @@ std::string tabulated(const std::vector<float>& row) {
 /// Predicts inputs in groups, so that endless input needs bounded memory and answers keep coming.
 class Predictor {
  public:
-  /// key: of an input in a line of JSON.
-  Predictor(const PredictOptions& arguments, const char* key, bool skips_blank_lines)
-      : a_(arguments), key_(key), skips_blank_lines_(skips_blank_lines) {}
+  explicit Predictor(const PredictOptions& arguments) : a_(arguments) {}
   virtual ~Predictor() = default;
 
   void run() {
     try {
-      if (a_.files.empty()) read_lines("-");
-      for (const std::string& file : a_.files) read(file);
+      read_all();
     } catch (const Error&) {  // damaged input: what came before it is answered first
       flush();
       throw;
@@ -117,49 +115,50 @@ class Predictor {
   }
 
  protected:
-  virtual void read(const std::string& file) = 0;
-  /// Adds an input to the group. The result is true when the group is full.
-  virtual bool add(const std::string& input) = 0;
+  /// Reads the files or stdin, and predicts full groups.
+  virtual void read_all() = 0;
   /// Empties the group and prints its predictions.
   virtual void flush() = 0;
 
-  void read_lines(const std::string& file) {
-    LineInput input(file);
-    for (std::string line; input.next(line);) {
-      if (skips_blank_lines_ && line.find_first_not_of(" \t") == std::string::npos) continue;
-      if (add(a_.jsonl ? string_in(line, key_, input.place()) : line) || input.pauses()) flush();
-    }
+  /// Throws Error for an output that is not finite, after the lines before it. `what`: "the model's output is".
+  template <class Values>
+  void require_finite(const Values& values, const std::string& input, const char* what) const {
+    const auto bad = std::find_if(values.begin(), values.end(), [](double value) { return !std::isfinite(value); });
+    if (bad == values.end()) return;
+    end_output();
+    fail(tern::detail::printable(input), ": ", what, std::isnan(*bad) ? " NaN" : " infinite",
+         "; the model's weights are damaged, or its training diverged");
   }
 
-  /// inputs: what an error calls them. Throws Error for an output that is NaN, after the lines before it.
+  /// inputs: what an error calls them.
   void print(const std::vector<models::Prediction>& predictions, const models::Model& model,
              const std::vector<std::string>& inputs) const {
     for (size_t i = 0; i < predictions.size(); ++i) {
       const models::Prediction& p = predictions[i];
-      if (std::any_of(p.logits.begin(), p.logits.end(), [](double value) { return std::isnan(value); })) {
-        end_output();
-        fail(tern::detail::printable(inputs[i]),
-             ": the model's output is NaN; its weights are damaged, or its training diverged");
-      }
-      std::cout << (a_.jsonl ? json_text(record_of(p, model)) : line_of(p, model)) << "\n";
+      require_finite(p.logits, inputs[i], "the model's output is");
+      print_answer(a_.jsonl ? record_of(p, model) : Json(line_of(p, model)), inputs[i]);
     }
     end_output();
   }
 
   /// features: [n, width].
-  void print(const Tensor& features) const {
+  void print(const Tensor& features, const std::vector<std::string>& inputs) const {
     const std::vector<float> values = features.to_vector<float>();
     const size_t width = static_cast<size_t>(features.size(1));
     for (size_t begin = 0; begin < values.size(); begin += width) {
       const std::vector<float> row(values.begin() + static_cast<std::ptrdiff_t>(begin),
                                    values.begin() + static_cast<std::ptrdiff_t>(begin + width));
+      require_finite(row, inputs[begin / width], "a feature is");
       if (a_.jsonl)
-        std::cout << json_text(Json{{"features", row}}) << "\n";
+        print_answer(Json{{"features", row}}, inputs[begin / width]);
       else
         std::cout << tabulated(row) << "\n";
     }
     end_output();
   }
+
+  /// An answer: a JSON object, or a line as a JSON string.
+  virtual void print_answer(Json answer, const std::string& /*input*/) const { std::cout << json_text(answer) << "\n"; }
 
   void end_output() const {
     std::cout.flush();
@@ -167,8 +166,6 @@ class Predictor {
   }
 
   const PredictOptions& a_;
-  const char* const key_;
-  const bool skips_blank_lines_;
 };
 
 /// Lines about how the model was read; none with --quiet.
@@ -180,24 +177,27 @@ std::function<void(const std::string&)> log_to_stderr(const PredictOptions& argu
 class TextPredictor final : public Predictor {
  public:
   TextPredictor(const PredictOptions& arguments, Device device)
-      : Predictor(arguments, "text", arguments.jsonl),
+      : Predictor(arguments),
         pipeline_(models::TextPipeline::load(arguments.dir, {.device = device, .log = log_to_stderr(arguments)})) {
     pipeline_.model().eval();
   }
 
  private:
-  void read(const std::string& file) override { read_lines(file); }
-  bool add(const std::string& text) override {
-    texts_.push_back(text);
-    bytes_ += text.size();
-    return texts_.size() >= 256 || bytes_ >= size_t{1} << 20;
+  void read_all() override {
+    const auto add = [this](const std::string& text, bool pauses) {
+      texts_.push_back(text);
+      bytes_ += text.size();
+      if (texts_.size() >= 256 || bytes_ >= size_t{1} << 20 || pauses) flush();
+    };
+    if (a_.files.empty()) for_each_text("-", a_.jsonl, add);
+    for (const std::string& file : a_.files) for_each_text(file, a_.jsonl, add);
   }
   void flush() override {
     bytes_ = 0;
     const std::vector<std::string> texts = std::exchange(texts_, {});
     if (texts.empty()) return;
     if (a_.features)
-      print(pipeline_.features(texts, a_.max_length));
+      print(pipeline_.features(texts, a_.max_length), texts);
     else
       print(pipeline_.predict(texts, a_.max_length), pipeline_.model(), texts);
   }
@@ -207,10 +207,12 @@ class TextPredictor final : public Predictor {
   size_t bytes_ = 0;
 };
 
+/// A file that cannot be read has no answer (an empty line of features, an "error" in JSON). Stderr gets the reason;
+/// the others are predicted, and the command fails in the end.
 class ImagePredictor final : public Predictor {
  public:
   ImagePredictor(const PredictOptions& arguments, Device device)
-      : Predictor(arguments, "image", true),
+      : Predictor(arguments),
         pipeline_(models::ImagePipeline::load(arguments.dir, {.device = device, .log = log_to_stderr(arguments)})),
         views_(models::test_time_views(arguments.tta.empty() ? views_of_run(arguments_of_run(arguments.dir))
                                                              : arguments.tta)) {
@@ -218,22 +220,55 @@ class ImagePredictor final : public Predictor {
   }
 
  private:
-  void read(const std::string& file) override {
-    if (add(file)) flush();
+  void read_all() override {
+    for (const std::string& file : a_.files) add(file, false);
+    if (!a_.files.empty()) return require_all_read();
+    LineInput input("-");
+    for (std::string line; input.next(line);) {
+      if (line.find_first_not_of(" \t") == std::string::npos) continue;
+      add(a_.jsonl ? string_in(line, "image", input.place()) : line, input.pauses());
+    }
+    require_all_read();
   }
-  bool add(const std::string& name) override {
-    images_.push_back(data::read_image(name));
-    names_.push_back(name);
-    bytes_ += images_.back().pixels.size();
-    return images_.size() >= 64 || bytes_ >= size_t{64} << 20;
+
+  void add(const std::string& name, bool pauses) {
+    ++files_;
+    try {
+      images_.push_back(data::read_image(name));
+      names_.push_back(name);
+      bytes_ += images_.back().pixels.size();
+    } catch (const Error& error) {
+      flush();  // the answers keep the order of the inputs
+      if (++unread_ > 1) std::cerr << "tern: " << reason_ << "\n";
+      reason_ = tern::detail::printable(error.what(), std::string_view(error.what()).size());
+      if (a_.jsonl || a_.features) print_answer(a_.jsonl ? Json{{"error", error.what()}} : Json(""), name);
+      end_output();
+    }
+    if (images_.size() >= 64 || bytes_ >= size_t{64} << 20 || pauses) flush();
   }
+
+  void require_all_read() {
+    flush();
+    const std::string count = std::to_string(unread_) + " of " + std::to_string(files_);
+    TERN_CHECK(unread_ == 0, reason_, unread_ > 1 ? "; " + count + " images could not be read" : "");
+  }
+
+  /// With the name of the file; features are numbers alone.
+  void print_answer(Json answer, const std::string& name) const override {
+    if (a_.jsonl)
+      answer["image"] = name;
+    else if (!a_.features)
+      answer = answer.get<std::string>() + "\t" + tern::detail::printable(name, name.size());
+    Predictor::print_answer(answer, name);
+  }
+
   void flush() override {
     bytes_ = 0;
     const std::vector<std::string> names = std::exchange(names_, {});
     std::vector<data::Image> images = std::exchange(images_, {});
     if (images.empty()) return;
     if (a_.features)
-      print(pipeline_.features(images));
+      print(pipeline_.features(images), names);
     else
       print(pipeline_.predict(images, views_), pipeline_.model(), names);
     if (a_.attention.empty()) return;
@@ -269,6 +304,8 @@ class ImagePredictor final : public Predictor {
   std::vector<std::string> names_;
   std::vector<data::Image> images_;
   size_t bytes_ = 0;
+  int64_t files_ = 0, unread_ = 0;
+  std::string reason_;  // why the last one was not read: the error that the command ends with
 };
 
 int predict(const PredictOptions& a) {

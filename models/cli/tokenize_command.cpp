@@ -13,7 +13,9 @@ namespace {
 
 struct TokenizeOptions : CommonOptions {
   using Self = TokenizeOptions;
-  std::vector<std::string> files = option(&Self::files, {}, "files", "files of lines; - or none: stdin");
+  std::vector<std::string> files =
+      option(&Self::files, {}, "files",
+             "files of lines, or .csv, .tsv and .jsonl files with a text column; - or none: lines of stdin");
   std::string vocab = option(&Self::vocab, "", "--vocab", "vocab.txt; default: bert-base-uncased's, which is built in");
   bool tokens = option(&Self::tokens, false, "--tokens", "print the pieces instead of their ids");
   bool special = option(&Self::special, false, "--special", "with [CLS] and [SEP]");
@@ -29,16 +31,11 @@ class LineTokenizer {
       : a_(arguments), tokenizer_(tokenizer) {}
 
   void read(const std::string& file) {
-    LineInput input(file);
-    for (std::string line; input.next(line);) {
-      if (!a_.jsonl) {
-        write(line);
-      } else if (line.find_first_not_of(" \t") != std::string::npos) {
-        write(string_in(line, "text", input.place()));
-      }
+    for_each_text(file, a_.jsonl, [&](const std::string& text, bool pauses) {
+      write(text);
       check_output();
-      if (input.pauses()) std::cout.flush();
-    }
+      if (pauses) std::cout.flush();
+    });
   }
 
  private:

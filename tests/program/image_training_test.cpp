@@ -36,6 +36,42 @@ TEST_F(ImageTrainingTest, EveryPolicyIsAnotherRun) {
   expect_error(tern("train vit --augment auto"), 2, {"--augment", "autoaugment-svhn", "randaug"});
 }
 
+/// Each answer has the name of its file; a file that is no image ends nothing, and its answer says so in its place.
+TEST_F(ImageTrainingTest, PredictsThoseThatCanBeRead) {
+  succeeds(train("run", "--lr 0"));
+  data::Image image(8, 8, 3);
+  std::fill(image.pixels.begin(), image.pixels.end(), uint8_t{90});
+  for (const char* name : {"a.png", "c d.png"}) data::write_png(file(name), image);
+  write("b.png", "\x89PNG no more");
+  const std::vector<std::string> files = {"a.png", "b.png", "c d.png", "none.png"};
+  std::string names, records;
+  for (const std::string& name : files) names += name + "\n", records += Json({{"image", name}}).dump() + "\n";
+  const Words predict = {"predict", "run", "--threads", "1"};
+  const Words by_files = predict + Words(files.begin(), files.end());
+  const Result lines = tern(by_files);
+  EXPECT_EQ(lines.status, 1);
+  EXPECT_TRUE(has(lines.err, "2 of 4 images could not be read")) << lines.err;
+  EXPECT_TRUE(has(lines.err, "tern: b.png: ") && has(lines.err, "none.png: ")) << lines.err;
+  const std::vector<std::string> answers = lines_of(lines.out);
+  ASSERT_EQ(answers.size(), 2u);
+  for (size_t i = 0; i < 2; ++i) EXPECT_TRUE(answers[i].ends_with("\t" + files[2 * i])) << answers[i];
+  EXPECT_EQ(answers[0].substr(0, answers[0].rfind('\t')), answers[1].substr(0, answers[1].rfind('\t')));
+  EXPECT_EQ(tern(predict, names).out, lines.out);
+  const std::vector<Json> objects = json_lines(tern(by_files + "--jsonl").out);
+  ASSERT_EQ(objects.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(objects[i]["image"], files[i]);
+    EXPECT_EQ(objects[i].contains("error"), i % 2 == 1);
+    EXPECT_EQ(objects[i].contains("label"), i % 2 == 0);
+  }
+  EXPECT_EQ(tern(predict + "--jsonl", records).out, tern(by_files + "--jsonl").out);
+  const std::vector<std::string> features = lines_of(tern(by_files + "--features").out);
+  ASSERT_EQ(features.size(), 4u);
+  EXPECT_EQ(features[1], "");
+  EXPECT_EQ(features[0], features[2]);
+  EXPECT_EQ(succeeds(predict + "a.png").out, answers[0] + "\n");
+}
+
 /// A run that is cut in an epoch of small images goes on as if it had not been.
 TEST_F(ImageTrainingTest, ProgressiveResizingGoesOn) {
   const Words run = "--batch-size 400 --epochs 5 --progressive-resize 4 --checkpoint-every 3 --keep 99";

@@ -59,6 +59,74 @@ TEST_F(PredictTest, AnOutputThatIsNoNumber) {
     state.push_back({t.name, t.name == "classifier.bias" ? full(t.tensor.shape(), NAN) : t.tensor.clone()});
   save_safetensors(state, file("broken/model.safetensors").string());
   expect_error(tern("predict broken", "a good film\n"), 1, {"a good film", "NaN"});
+  expect_error(tern("eval broken --data curve/data.csv"), 1, {"44 of 44 rows are NaN", "'classifier.bias' has NaN"});
+  EXPECT_FALSE(has(tern("eval broken --data curve/data.csv").out, "accuracy"));
+}
+
+/// What the last layer reads is not finite, though the numbers of a line could be printed.
+TEST_F(PredictTest, AFeatureThatIsNoNumber) {
+  copy("curve", "broken");
+  for (const float bad : {NAN, INFINITY, -INFINITY}) {
+    StateView state;
+    for (const NamedTensor& t : load_safetensors(kCurve + "/model.safetensors").tensors) {
+      state.push_back({t.name, t.tensor.clone()});
+      if (t.name == "pre_classifier.bias") state.back().tensor.data<float>()[3] = bad;
+    }
+    save_safetensors(state, file("broken/model.safetensors").string());
+    const bool passes = bad == -INFINITY;  // ReLU makes it 0
+    for (const char* command : {"predict broken --features", "predict broken --features --jsonl"}) {
+      const bool json = has(command, "jsonl");
+      const Result result = tern(command, json ? "{\"text\": \"good\"}\n" : "good\n");
+      EXPECT_EQ(result.status, passes ? 0 : 1) << bad;
+      if (!passes) expect_error(result, 1, {"good: a feature is ", std::isnan(bad) ? "NaN" : "infinite"});
+    }
+  }
+}
+
+/// A file of rows is read as --data reads it, by its text column alone; lines of stdin stay lines.
+TEST_F(PredictTest, FilesOfRows) {
+  const std::vector<std::string> texts = {"the movie, was great", "a \"bad\" plot", ""};
+  std::string plain, csv = "id,Text,label\r\n", tsv = "sentence\tnumber\n", jsonl;
+  for (const std::string& text : texts) {
+    plain += text + "\n";
+    std::string quoted = text;
+    for (size_t at = 0; (at = quoted.find('"', at)) != std::string::npos; at += 2) quoted.insert(at, "\"");
+    csv += "7,\"" + quoted + "\",unheard of\r\n";
+    tsv += "\"" + quoted + "\"\t1\n";
+    jsonl += Json({{"review", text}, {"label", nullptr}}).dump() + "\n\n";
+  }
+  write("a.CSV", csv);
+  write("b.tsv", tsv);
+  write("c.jsonl", jsonl);
+  const std::string wanted = succeeds("predict curve", plain).out;
+  ASSERT_EQ(lines_of(wanted).size(), 3u);
+  for (const char* name : {"a.CSV", "b.tsv", "c.jsonl"}) EXPECT_EQ(succeeds({"predict", "curve", name}).out, wanted);
+  EXPECT_EQ(lines_of(succeeds("predict curve a.CSV b.tsv c.jsonl --jsonl").out).size(), 9u);
+  EXPECT_EQ(lines_of(succeeds("predict curve", csv).out).size(), 4u);
+  EXPECT_EQ(succeeds("tokenize b.tsv").out, succeeds("tokenize", plain).out);
+  write("bad.csv", "text,label\ngood,1\nbad\n");
+  Result bad = tern("predict curve bad.csv");
+  EXPECT_EQ(lines_of(bad.out).size(), 1u);  // what came before it
+  bad.out.clear();
+  expect_error(bad, 1, {"bad.csv:3: expected 2 fields"});
+  write("none.csv", "words,label\ngood,1\n");
+  expect_error(tern("predict curve none.csv"), 1, {"none.csv:1: no text column"});
+}
+
+TEST_F(PredictTest, FilesThatAreNoText) {
+  const std::pair<std::string, std::string> files[] = {
+      {"photo.png", "\x89PNG\r\n\x1a\n"}, {"photo.jpg", "\xff\xd8\xff\xe0 JFIF"},
+      {"set.zip", "PK\x03\x04 and"},      {"text.gz", std::string("\x1f\x8b\x08\0", 4)},
+      {"photo.txt", "\x89PNG\r\n\x1a\n"}, {"deep.bin", std::string("good\nb\0d\n", 9)}};
+  for (const auto& [name, bytes] : files) {
+    write(name, bytes);
+    for (const char* command : {"predict", "tokenize"}) {
+      Result result = tern(command == std::string("predict") ? Words{command, "curve", name} : Words{command, name});
+      result.out.clear();
+      expect_error(result, 1, {name, "expected lines of text, got ", "with a text column"});
+    }
+    if (name != "deep.bin") expect_error(tern("predict curve", bytes), 1, {"stdin", "expected lines of text"});
+  }
 }
 
 TEST_F(PredictTest, LinesOfEveryKind) {
