@@ -190,7 +190,6 @@ std::vector<std::string> ConfigFields::read_labels() {
   const nlohmann::json* names = take("id2label");
   const nlohmann::json* numbers = take("label2id");
   int64_t count = -1;
-  read("_num_labels", count);
   read("num_labels", count);
   TERN_CHECK(count == -1 || (count >= 1 && count <= 1'000'000), source_, ": \"num_labels\" is ", count);
   TERN_CHECK(!numbers || numbers->is_object(), source_, ": \"label2id\" must be an object of name: number, got ",

@@ -72,6 +72,7 @@ TEST(DistilBertConfig, LabelsThatDisagree) {
             (Labels{"a", "b"}));
   EXPECT_EQ(parse({{"id2label", two}, {"num_labels", 3}}).labels, (Labels{"LABEL_0", "LABEL_1", "LABEL_2"}));
   EXPECT_EQ(parse({{"id2label", two}, {"num_labels", 2}}).labels, (Labels{"a", "b"}));
+  EXPECT_EQ(parse({{"id2label", two}, {"_num_labels", 5}}).labels, (Labels{"a", "b"}));  // of the oldest files
   EXPECT_EQ(parse({{"id2label", {{"0", 7}, {"1", true}}}}).labels, (Labels{"7", "true"}));
   const Labels placeholders = {"LABEL_0", "LABEL_1"};
   EXPECT_EQ(parse({{"label2id", {{"a", 0}, {"b", 1}, {"c", 2}}}}).labels, placeholders);
