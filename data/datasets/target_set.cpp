@@ -6,13 +6,12 @@
 #include <nlohmann/json.hpp>
 
 #include "tern/core/io/file_kind.h"
-#include "tern/core/io/input_file.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/pickle.h"
 #include "tern/data/datasets/columns.h"
 #include "tern/data/datasets/delimited.h"
+#include "tern/data/datasets/json_lines.h"
 #include "tern/data/datasets/table.h"
-#include "tern/data/datasets/utf8.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {
@@ -50,22 +49,13 @@ void read_records(const std::string& path, const LogLine& log,
 void read_objects(const std::string& path,
                   const std::function<bool(const nlohmann::json& object, const std::vector<std::string>& names,
                                            const Location& where)>& on_object) {
-  InputStream in(path);
-  std::string line, valid;
+  JsonLines lines(path);
   bool any = false;
-  for (int64_t number = 1; next_line(in, line, path, number); ++number) {
-    const Location where{path, number};
-    std::string_view content = line;
-    if (number == 1 && content.starts_with("\xef\xbb\xbf")) content.remove_prefix(3);
-    content = trim(content);
-    if (content.empty()) continue;
-    any = true;
-    valid.clear();
-    append_valid_utf8(content, valid);
-    const nlohmann::json object = parse_json_object(valid, tern::detail::concatenate(where));
+  for (std::string line; lines.next(line); any = true) {
+    const nlohmann::json object = parse_json_object(line, tern::detail::concatenate(lines.where()));
     std::vector<std::string> names;
     for (const auto& item : object.items()) names.push_back(item.key());
-    if (!on_object(object, names, where)) return;
+    if (!on_object(object, names, lines.where())) return;
   }
   TERN_CHECK(any, path, ": no rows; expected one JSON object a line");
 }

@@ -3,15 +3,14 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "tern/core/io/input_file.h"
 #include "tern/core/io/json.h"
 #include "tern/data/datasets/columns.h"
 #include "tern/data/datasets/delimited.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/datasets/imdb.h"
+#include "tern/data/datasets/json_lines.h"
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/datasets/text_set.h"
-#include "tern/data/datasets/utf8.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::embedded {
@@ -66,19 +65,11 @@ void add_object(const nlohmann::json& object, const Location& where, LabelIndex&
 TextSet read_jsonl(const std::string& path, const LoadOptions& options) {
   TextSet set;
   set.name = path;
-  InputStream in(path);
+  JsonLines lines(path);
   LabelIndex index(options.known_labels, options.log);
-  std::string line, valid;
-  for (int64_t number = 1; next_line(in, line, path, number); ++number) {
-    const Location where{path, number};
-    std::string_view content = line;
-    if (number == 1 && content.starts_with("\xef\xbb\xbf")) content.remove_prefix(3);
-    content = trim(content);
-    if (content.empty()) continue;
-    valid.clear();
-    set.invalid_utf8 += append_valid_utf8(content, valid);
-    add_object(parse_json(valid, detail::concatenate(where)), where, index, set);
-  }
+  for (std::string line; lines.next(line);)
+    add_object(parse_json(line, detail::concatenate(lines.where())), lines.where(), index, set);
+  set.invalid_utf8 += lines.invalid_utf8();
   TERN_CHECK(set.size() > 0, path, ": no rows; expected one JSON object a line");
   set.label_names = index.finish(path, set.labels);
   return set;

@@ -216,6 +216,14 @@ class Jsonl : public FolderTest {
   std::string third(const std::string& line) const { return load("{\"text\":\"a\",\"label\":1}\n\n" + line); }
 };
 
+TEST_F(Jsonl, LineEnds) {
+  const std::string first = "{\"text\": \"a\", \"label\": 0}", second = "{\"text\": \"b\", \"label\": 1}";
+  for (const std::string end : {"\n", "\r\n", "\r", "\r\r", "\n\r\n"})
+    expect_set(load_text(write("x.jsonl", first + end + second + end)), {"a", "b"}, {0, 1}, {"0", "1"});
+  EXPECT_TRUE(contains(load_error(write("x.jsonl", first + "\r\r" + second + "\r{}")), {"x.jsonl:4: "}));
+  EXPECT_TRUE(contains(load_error(write("x.jsonl", first + "\r\n\r\n{}\r\n")), {"x.jsonl:3: "}));
+}
+
 TEST_F(Jsonl, ObjectsPerLine) {
   const TextSet set = load_text(write(
       "x.jsonl",
