@@ -7,6 +7,7 @@
 #include <optional>
 #include <sstream>
 #include <string_view>
+#include <unordered_set>
 
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/json.h"
@@ -219,14 +220,17 @@ void save_safetensors(const StateView& tensors, const std::string& path,
     return sa != sb ? sa > sb : a.name < b.name;
   });
   nlohmann::ordered_json header = nlohmann::ordered_json::object();
-  if (!metadata.empty()) header["__metadata__"] = metadata;
+  // A vector of pairs, in which every look-up of a name would go through all of them.
+  auto& members = header.get_ref<nlohmann::ordered_json::object_t&>();
+  if (!metadata.empty()) members.emplace_back("__metadata__", metadata);
+  std::unordered_set<std::string_view> names;
   int64_t offset = 0;
   for (const NamedTensor& entry : sorted) {
-    TERN_CHECK(!header.contains(entry.name), path, ": two tensors are named '", entry.name, "'");
+    TERN_CHECK(names.insert(entry.name).second, path, ": two tensors are named '", entry.name, "'");
     const Tensor& t = entry.tensor;
-    header[entry.name] = {{"dtype", kNames[static_cast<int>(t.dtype())]},
-                          {"shape", t.shape().vec()},
-                          {"data_offsets", {offset, offset + t.nbytes()}}};
+    members.emplace_back(entry.name, nlohmann::ordered_json{{"dtype", kNames[static_cast<int>(t.dtype())]},
+                                                            {"shape", t.shape().vec()},
+                                                            {"data_offsets", {offset, offset + t.nbytes()}}});
     offset += t.nbytes();
   }
   std::string text;

@@ -144,6 +144,23 @@ TEST_F(Safetensors, OtherTypes) {
   EXPECT_EQ(file.unreadable[9].reason, "float4_e2m1 [6]: Tern has no float4_e2m1");
 }
 
+/// Each name is looked up once, not compared with all others: that took minutes.
+TEST_F(Safetensors, ManyTensors) {
+  constexpr int64_t kMany = 100'000;
+  StateView state;
+  const Tensor numbers = arange(0, kMany);
+  for (int64_t i = 0; i < kMany; ++i) state.push_back({"layers." + std::to_string(i), numbers.narrow(0, i, 1)});
+  save_safetensors(state, path());
+  const SafetensorsFile file = load_safetensors(path());
+  ASSERT_EQ(file.tensors.size(), static_cast<size_t>(kMany));
+  for (const NamedTensor& entry : file.tensors)
+    ASSERT_EQ(entry.name, "layers." + std::to_string(entry.tensor.item<int64_t>()));
+  // Of different types, so that they are not neighbours in the file.
+  state.push_back({"layers.7", ones({1}, {.dtype = float16})});
+  EXPECT_EQ(error_of([&] { save_safetensors(state, path("twice")); }),
+            path("twice") + ": two tensors are named 'layers.7'");
+}
+
 TEST_F(Safetensors, EveryTruncationIsAnError) {
   save_safetensors({{"weight", ones({3, 2})}, {"ids", arange(0, 2)}}, path(), {{"k", "v"}});
   const std::string whole = read_whole_file(path());
