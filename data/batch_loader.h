@@ -53,7 +53,7 @@ class BatchLoader {
   StreamOptions stream_;
 };
 
-/// Batches of a plan that was made for all epochs.
+/// Batches of a plan of several epochs.
 template <class Batch>
 class PlannedLoader : public BatchLoader<Batch> {
  public:
@@ -68,15 +68,13 @@ class PlannedLoader : public BatchLoader<Batch> {
   PlannedLoader(const char* name, std::shared_ptr<const BatchPlan> plan, typename BatchLoader<Batch>::Make make,
                 const StreamOptions& stream)
       : BatchLoader<Batch>(
-            name, [plan](int64_t epoch) { return std::shared_ptr<const EpochPlan>(plan, &plan->epoch(epoch)); },
-            std::move(make), stream),
+            name, [plan](int64_t epoch) { return plan->epoch(epoch); }, std::move(make), stream),
         plan_(std::move(plan)) {}
 
   /// The plan, for a set of so many rows. Throws Error for a row that does not exist.
   static std::shared_ptr<const BatchPlan> checked(const char* name, BatchPlan plan, int64_t rows) {
-    for (int64_t epoch = 0; epoch < plan.epochs(); ++epoch)
-      for (const int32_t row : plan.epoch(epoch).rows)
-        TERN_CHECK(row >= 0 && row < rows, name, ": the plan names row ", row, " of ", rows);
+    for (const int32_t row : plan.rows())
+      TERN_CHECK(row >= 0 && row < rows, name, ": the plan names row ", row, " of ", rows);
     return std::make_shared<const BatchPlan>(std::move(plan));
   }
 

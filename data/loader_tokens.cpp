@@ -141,10 +141,9 @@ std::shared_ptr<const TokenLoader::State> TokenLoader::State::checked(std::share
                                : tern::detail::checked_product("token loader", planned.batch_size, plan.longest());
   TERN_CHECK(max_rows <= INT32_MAX, "token loader: a batch of ", max_rows, " token rows is beyond 2^31 - 1");
   auto rows = PlannedLoader::checked("token loader", std::move(plan), tokens->size());
-  for (int64_t epoch = 0; epoch < rows->epochs(); ++epoch)
-    for (const int32_t row : rows->epoch(epoch).rows)
-      TERN_CHECK(static_cast<int64_t>(tokens->row(row).size()) <= rows->longest(),
-                 "token loader: the plan was made for other lengths (row ", row, ")");
+  for (const int32_t row : rows->rows())
+    TERN_CHECK(static_cast<int64_t>(tokens->row(row).size()) <= rows->longest(),
+               "token loader: the plan was made for other lengths (row ", row, ")");
   return std::make_shared<const State>(State{std::move(tokens), std::move(labels), std::move(rows), options});
 }
 

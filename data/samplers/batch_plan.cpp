@@ -1,7 +1,10 @@
 #include "tern/data/samplers/batch_plan.h"
 
 #include <algorithm>
+#include <deque>
+#include <mutex>
 #include <numeric>
+#include <utility>
 
 #include "tern/data/samplers/shuffle.h"
 #include "tern/kernels/base/check.h"
@@ -108,15 +111,28 @@ EpochPlan plan_in_order(std::vector<int32_t> order, std::span<const int32_t> len
   return plan;
 }
 
+struct BatchPlan::Shared {
+  Shared(std::span<const int32_t> all, std::span<const int32_t> of_rows)
+      : rows(all.begin(), all.end()), lengths(of_rows.begin(), of_rows.end()) {}
+  const std::vector<int32_t> rows, lengths;
+  std::mutex mutex;
+  std::deque<std::pair<int64_t, std::shared_ptr<const EpochPlan>>> recent;  // the one that was used last is last
+};
+
 BatchPlan::BatchPlan(std::span<const int32_t> rows, std::span<const int32_t> lengths, const BatchPlanOptions& options,
-                     int64_t epochs)
-    : options_(options) {
+                     int64_t epochs, const std::function<void()>& between)
+    : options_(options), epochs_(epochs) {
   TERN_CHECK(epochs >= 0, "batch plan: the number of epochs must not be negative, got ", epochs);
+  TERN_CHECK(epochs <= kMaxEpochs, "batch plan: at most ", kMaxEpochs, " epochs can be planned, got ", epochs,
+             "; give fewer epochs");
+  if (epochs == 0) return;
+  shared_ = std::make_shared<Shared>(rows, lengths);
+  const bool packed = options.batch_tokens > 0;
   int64_t tokens = 0, computed = 0;
-  for (int64_t epoch = 0; epoch < epochs; ++epoch) {
-    // Without shuffling all epochs have the same plan.
-    epochs_.push_back(epoch > 0 && !options.shuffle ? epochs_.front() : plan_epoch(rows, lengths, options, epoch));
-    const EpochPlan& plan = epochs_.back();
+  for (int64_t epoch = 0; epoch < (packed && options.shuffle ? epochs : 1); ++epoch) {
+    if (between) between();
+    const EpochPlan plan = plan_epoch(rows, lengths, options, epoch);
+    steps_.push_back(static_cast<int32_t>(plan.steps()));
     for (int64_t step = 0; step < plan.steps(); ++step) {
       const std::span<const int32_t> batch = plan.batch(step);
       const int64_t sequences = static_cast<int64_t>(batch.size());
@@ -127,21 +143,48 @@ BatchPlan::BatchPlan(std::span<const int32_t> rows, std::span<const int32_t> len
         tokens += lengths[row];
         longest = std::max<int64_t>(longest, lengths[row]);
       }
-      longest_ = std::max(longest_, longest);
-      computed += options.batch_tokens > 0 ? options.batch_tokens : sequences * longest;
+      computed += packed ? options.batch_tokens : sequences * longest;
     }
   }
+  // Of all rows: which are left out of a last batch differs between epochs.
+  if (!lengths.empty())
+    for (const int32_t row : rows) longest_ = std::max<int64_t>(longest_, lengths[row]);
   if (computed > 0) fill_ = static_cast<double>(tokens) / static_cast<double>(computed);
 }
 
-const EpochPlan& BatchPlan::epoch(int64_t epoch) const {
+std::span<const int32_t> BatchPlan::rows() const {
+  return shared_ ? std::span<const int32_t>(shared_->rows) : std::span<const int32_t>();
+}
+
+void BatchPlan::check_epoch(int64_t epoch) const {
   TERN_CHECK(epoch >= 0 && epoch < epochs(), "batch plan: epoch ", epoch, " of ", epochs());
-  return epochs_[static_cast<size_t>(epoch)];
+}
+
+std::shared_ptr<const EpochPlan> BatchPlan::epoch(int64_t epoch) const {
+  constexpr size_t kKept = 2;  // the next epoch's batches are made while the last one's are in use
+  check_epoch(epoch);
+  if (!options_.shuffle) epoch = 0;  // all epochs have the same plan
+  const std::lock_guard lock(shared_->mutex);
+  auto& recent = shared_->recent;
+  const auto found = std::find_if(recent.begin(), recent.end(), [&](const auto& e) { return e.first == epoch; });
+  if (found != recent.end()) {
+    std::rotate(found, found + 1, recent.end());
+    return recent.back().second;
+  }
+  auto plan = std::make_shared<const EpochPlan>(plan_epoch(shared_->rows, shared_->lengths, options_, epoch));
+  if (recent.size() == kKept) recent.pop_front();
+  recent.emplace_back(epoch, plan);
+  return plan;
+}
+
+int64_t BatchPlan::steps(int64_t epoch) const {
+  check_epoch(epoch);
+  return steps_[steps_.size() == 1 ? 0 : static_cast<size_t>(epoch)];
 }
 
 int64_t BatchPlan::total_steps() const {
-  return std::accumulate(epochs_.begin(), epochs_.end(), int64_t{0},
-                         [](int64_t sum, const EpochPlan& plan) { return sum + plan.steps(); });
+  const int64_t sum = std::accumulate(steps_.begin(), steps_.end(), int64_t{0});
+  return steps_.size() == 1 ? sum * epochs_ : sum;
 }
 
 }  // namespace tern::data

@@ -1,8 +1,10 @@
 #pragma once
-// Assigns rows to batches for every epoch before training starts, so the number of steps of each epoch, and with it
-// every schedule, is known. A plan depends only on the lengths and the options.
+// Assigns rows to batches, epoch by epoch. The number of steps of every epoch, and with it every schedule, is known
+// before training starts. A plan depends only on the lengths and the options.
 
 #include <cstdint>
+#include <functional>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -57,28 +59,43 @@ EpochPlan plan_epoch(std::span<const int32_t> rows, std::span<const int32_t> len
 EpochPlan plan_in_order(std::vector<int32_t> order, std::span<const int32_t> lengths, const BatchPlanOptions& options,
                         int64_t epoch);
 
-/// The plans of epochs 0 .. epochs - 1.
+/// The plans of epochs 0 .. epochs - 1. An epoch's batches are planned when they are asked for; kept are the rows and
+/// their lengths, the plans of the two epochs that were used last, and of packed batches the number of each epoch's.
+/// Several threads may use it at a time. Copies share the plans.
 class BatchPlan {
  public:
+  /// More are an error.
+  static constexpr int64_t kMaxEpochs = 100'000'000;
+
   BatchPlan() = default;
+  /// Packed batches are counted here, epoch by epoch, which takes as long as planning them: `between` is called before
+  /// each, and may throw to end it.
   BatchPlan(std::span<const int32_t> rows, std::span<const int32_t> lengths, const BatchPlanOptions& options,
-            int64_t epochs);
+            int64_t epochs, const std::function<void()>& between = {});
 
   const BatchPlanOptions& options() const { return options_; }
-  int64_t epochs() const { return static_cast<int64_t>(epochs_.size()); }
-  /// Throws Error if `epoch` is not in 0 .. epochs() - 1.
-  const EpochPlan& epoch(int64_t epoch) const;
-  int64_t steps(int64_t epoch) const { return this->epoch(epoch).steps(); }
+  /// The rows that are planned.
+  std::span<const int32_t> rows() const;
+  int64_t epochs() const { return epochs_; }
+  /// Throws Error if `epoch` is not in 0 .. epochs() - 1, as steps() does.
+  std::shared_ptr<const EpochPlan> epoch(int64_t epoch) const;
+  int64_t steps(int64_t epoch) const;
   int64_t total_steps() const;
-  /// Maximum of sequences in any batch, and the longest planned sequence: the capacity of batches of constant shape.
+  /// Maximum of sequences in any batch, and the longest sequence: the capacity of batches of constant shape.
   int64_t max_batch_sequences() const { return max_batch_sequences_; }
   int64_t longest() const { return longest_; }
-  /// Real tokens / computed token rows (capacity when packed, batch x longest when padded), over all epochs.
+  /// Real tokens / computed token rows: capacity when packed, over all epochs; batch x longest when padded, of the
+  /// first epoch.
   double fill() const { return fill_; }
 
  private:
+  struct Shared;
+  void check_epoch(int64_t epoch) const;
+
   BatchPlanOptions options_;
-  std::vector<EpochPlan> epochs_;
+  int64_t epochs_ = 0;
+  std::shared_ptr<Shared> shared_;  // null without epochs
+  std::vector<int32_t> steps_;      // of each epoch; one for all where they are equal
   int64_t max_batch_sequences_ = 0;
   int64_t longest_ = 0;
   double fill_ = 1;

@@ -26,7 +26,10 @@ class TextWorkload final : public Workload {
                                               .max_positions = max_positions,
                                               .train_tokens = train_tokens(),
                                               .longest_row = std::ranges::max(tokens_->lengths())});
-    check_plan();
+    const int64_t epochs = planned_epochs(options_);
+    if (packed() && epochs > kManyEpochs)
+      setting_.log("counting the batches of " + std::to_string(epochs) +
+                   " epochs, which takes a while; with --batch-size their number is known at once");
     task_.emplace(pipeline_->model(), tokens_, labels(), split_.train, setting.share(split_.validation),
                   pipeline_->tokenizer().pad_id(), task_options());
   }
@@ -62,6 +65,8 @@ class TextWorkload final : public Workload {
   }
 
  private:
+  static constexpr int64_t kManyEpochs = 10'000;  // of which planning takes seconds
+
   bool packed() const { return options_.batch_size == 0; }
 
   models::TextTaskOptions task_options() const {
@@ -73,7 +78,8 @@ class TextWorkload final : public Workload {
             .workers = options_.workers,
             .seed = options_.seed,
             .transform = data_.transform(),
-            .validation = evaluation(setting_.precision.autocast)};
+            .validation = evaluation(setting_.precision.autocast),
+            .between = check_interrupted};
   }
 
   std::string describe_batch() const override {
@@ -117,14 +123,6 @@ class TextWorkload final : public Workload {
     int64_t tokens = 0;
     for (const int32_t row : split_.train) tokens += static_cast<int64_t>(tokens_->row(row).size());
     return tokens;
-  }
-
-  void check_plan() const {
-    const int64_t epochs = planned_epochs(options_);
-    const int64_t plan_bytes = epochs * static_cast<int64_t>(split_.train.size() * sizeof(int32_t));
-    TERN_CHECK(plan_bytes <= tern::detail::available_system_memory() / 2, "--epochs: the plan of ", epochs,
-               " epochs takes ", plan_bytes >> 20,
-               " MiB, more than half of the memory left; give fewer, or --max-steps");
   }
 
   LabelledTexts data_;

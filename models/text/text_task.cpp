@@ -24,7 +24,7 @@ data::BatchPlan training_plan(const data::TokenSet& tokens, const std::vector<in
   plan.shuffle = options.shuffle;
   plan.group_by_length = options.group_by_length;
   plan.seed = options.seed;
-  return {rows, tokens.lengths(), plan, options.epochs};
+  return {rows, tokens.lengths(), plan, options.epochs, options.between};
 }
 
 data::BatchSource<data::TokenBatch> on_device(data::BatchStream<data::TokenBatch> stream, Device device) {
@@ -89,7 +89,8 @@ TextTask::TextTask(nn::Module& model, TextObjective objective, const std::shared
 
 int64_t TextTask::items(int64_t epoch, int64_t batch) const {
   int64_t tokens = 0;
-  for (const int32_t row : plan().epoch(epoch).batch(batch)) tokens += static_cast<int64_t>(tokens_->row(row).size());
+  const std::shared_ptr<const data::EpochPlan> planned = plan().epoch(epoch);
+  for (const int32_t row : planned->batch(batch)) tokens += static_cast<int64_t>(tokens_->row(row).size());
   return tokens;
 }
 

@@ -1,6 +1,7 @@
 #pragma once
 // Training and evaluation on rows of a tokenized set.
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -45,6 +46,7 @@ struct TextTaskOptions {
   uint64_t seed = 42;
   TextTransform transform = {};
   EvaluateOptions validation = {};
+  std::function<void()> between = {};  // called before each epoch that is planned ahead (data::BatchPlan); may throw
 };
 
 class TextTask final : public PlannedTask<data::TokenBatch> {

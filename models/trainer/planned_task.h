@@ -39,12 +39,14 @@ class PlannedTask : public TrainingTask {
   bool fixed_shapes() const override { return model_.device().is_cuda() && objective_.fixed_shapes; }
   int64_t items(int64_t epoch, int64_t batch) const override { return examples(epoch, batch); }
   int64_t examples(int64_t epoch, int64_t batch) const override {
-    const std::span<const int32_t> rows = plan().epoch(epoch).batch(batch);
+    const std::shared_ptr<const data::EpochPlan> planned = plan().epoch(epoch);
+    const std::span<const int32_t> rows = planned->batch(batch);
     return objective_.examples ? objective_.examples(rows) : static_cast<int64_t>(rows.size());
   }
   std::vector<std::string> example_names(int64_t epoch, int64_t batch) const override {
     std::vector<std::string> names;
-    for (const int32_t row : plan().epoch(epoch).batch(batch)) names.push_back(name_of(row));
+    const std::shared_ptr<const data::EpochPlan> planned = plan().epoch(epoch);
+    for (const int32_t row : planned->batch(batch)) names.push_back(name_of(row));
     return names;
   }
   bool keyed_dropout() const override { return true; }

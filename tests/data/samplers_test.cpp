@@ -49,9 +49,9 @@ TEST(PackedPlan, KeepsBudgetWithLittleWaste) {
     const Rows lengths = review_lengths(10'000, 512);
     const BatchPlan plan(rows_below(10'000), lengths, {.batch_tokens = budget, .seed = fresh_seed()}, 2);
     for (int64_t epoch = 0; epoch < 2; ++epoch) {
-      expect_every_row_once(plan.epoch(epoch), rows_below(10'000));
+      expect_every_row_once(*plan.epoch(epoch), rows_below(10'000));
       for (int64_t step = 0; step < plan.steps(epoch); ++step)
-        EXPECT_LE(tokens(plan.epoch(epoch).batch(step), lengths), budget);
+        EXPECT_LE(tokens(plan.epoch(epoch)->batch(step), lengths), budget);
     }
     const double all = static_cast<double>(2 * std::accumulate(lengths.begin(), lengths.end(), int64_t{0}));
     EXPECT_DOUBLE_EQ(plan.fill(), all / static_cast<double>(plan.total_steps() * budget));
@@ -64,7 +64,7 @@ TEST(PackedPlan, OrderStaysRandom) {
   // Long and short rows are spread over the epoch: the mean length of each tenth of the steps is that of the whole.
   const Rows lengths = review_lengths(20'000, 512);
   const BatchPlan plan(rows_below(20'000), lengths, {.batch_tokens = 2048, .seed = fresh_seed()}, 1);
-  const EpochPlan& epoch = plan.epoch(0);
+  const EpochPlan epoch = *plan.epoch(0);
   const double mean = static_cast<double>(tokens(epoch.rows, lengths)) / 20'000;
   for (int tenth = 0; tenth < 10; ++tenth) {
     const auto part = std::span(epoch.rows).subspan(static_cast<size_t>(tenth) * 2000, 2000);
@@ -90,10 +90,10 @@ TEST(PackedPlan, RandomInputs) {
                                    .window = 1 + static_cast<int64_t>(random() % 20),
                                    .seed = random()};
     const BatchPlan plan(rows, lengths, options, 1);
-    expect_every_row_once(plan.epoch(0), rows);
+    expect_every_row_once(*plan.epoch(0), rows);
     int64_t maximum = 0, longest = 0;
     for (int64_t step = 0; step < plan.steps(0); ++step) {
-      const auto batch = plan.epoch(0).batch(step);
+      const auto batch = plan.epoch(0)->batch(step);
       EXPECT_LE(tokens(batch, lengths), budget);
       maximum = std::max(maximum, static_cast<int64_t>(batch.size()));
     }
@@ -121,14 +121,57 @@ TEST(Plans, DependOnSeedAndEpochAlone) {
     BatchPlanOptions options = base;
     options.seed = fresh_seed();
     const BatchPlan plan(rows_below(300), lengths, options, 3);
-    EXPECT_EQ(plan.epoch(2).rows, plan_epoch(rows_below(300), lengths, options, 2).rows);
-    EXPECT_NE(plan.epoch(0).rows, plan.epoch(1).rows);
+    EXPECT_EQ(plan.epoch(2)->rows, plan_epoch(rows_below(300), lengths, options, 2).rows);
+    EXPECT_NE(plan.epoch(0)->rows, plan.epoch(1)->rows);
     options.seed = fresh_seed() + 1;
-    EXPECT_NE(plan.epoch(0).rows, plan_epoch(rows_below(300), lengths, options, 0).rows);
+    EXPECT_NE(plan.epoch(0)->rows, plan_epoch(rows_below(300), lengths, options, 0).rows);
     options.shuffle = false;
     const BatchPlan fixed(rows_below(300), lengths, options, 2);
-    EXPECT_EQ(fixed.epoch(0).rows, fixed.epoch(1).rows);
+    EXPECT_EQ(fixed.epoch(0)->rows, fixed.epoch(1)->rows);
   }
+}
+
+/// The plans of all of them would be 40 GB.
+TEST(Plans, OfManyEpochsAreMadeOneByOne) {
+  constexpr int64_t kEpochs = 1'000'000;
+  const BatchPlanOptions options{.batch_size = 3, .seed = fresh_seed()};
+  const BatchPlan plan(rows_below(10'000), {}, options, kEpochs);
+  EXPECT_EQ(plan.total_steps(), kEpochs * 3334);
+  EXPECT_EQ(plan.max_batch_sequences(), 3);
+  const std::shared_ptr<const EpochPlan> first = plan.epoch(0);
+  for (const int64_t epoch : {kEpochs - 1, int64_t{77}, int64_t{0}, int64_t{78}}) {
+    EXPECT_EQ(plan.steps(epoch), 3334);
+    const std::shared_ptr<const EpochPlan> made = plan.epoch(epoch);
+    const EpochPlan want = plan_epoch(rows_below(10'000), {}, options, epoch);
+    EXPECT_EQ(made->rows, want.rows) << epoch;
+    EXPECT_EQ(made->starts, want.starts) << epoch;
+  }
+  EXPECT_EQ(first->rows, plan_epoch(rows_below(10'000), {}, options, 0).rows);  // others were made since
+  EXPECT_TRUE(
+      fails([&] { BatchPlan(rows_below(2), {}, options, BatchPlan::kMaxEpochs + 1); }, {"epochs", "100000001"}));
+}
+
+TEST(Plans, PackedBatchesAreCountedAndCountingCanBeEnded) {
+  const Rows lengths = review_lengths(500, 128);
+  const BatchPlanOptions options{.batch_tokens = 300, .seed = fresh_seed()};
+  int64_t calls = 0;
+  const BatchPlan plan(rows_below(500), lengths, options, 20, [&] { ++calls; });
+  EXPECT_EQ(calls, 20);
+  int64_t steps = 0;
+  for (int64_t epoch = 0; epoch < 20; ++epoch) {
+    const EpochPlan want = plan_epoch(rows_below(500), lengths, options, epoch);
+    EXPECT_EQ(plan.steps(epoch), want.steps()) << epoch;
+    EXPECT_EQ(plan.epoch(epoch)->rows, want.rows) << epoch;
+    steps += want.steps();
+  }
+  EXPECT_EQ(plan.total_steps(), steps);
+  struct Ended {};
+  calls = 0;
+  EXPECT_THROW(BatchPlan(rows_below(500), lengths, options, BatchPlan::kMaxEpochs,
+                         [&] {
+                           if (++calls == 5) throw Ended();
+                         }),
+               Ended);
 }
 
 TEST(PaddedPlan, SizesAndDropLast) {
@@ -150,11 +193,11 @@ TEST(PaddedPlan, GroupsByLength) {
   const BatchPlan plain(rows_below(5'003), lengths, {.batch_size = 16, .seed = fresh_seed()}, 1);
   const BatchPlan grouped(rows_below(5'003), lengths, {.batch_size = 16, .group_by_length = true, .seed = fresh_seed()},
                           1);
-  expect_every_row_once(grouped.epoch(0), rows_below(5'003));
+  expect_every_row_once(*grouped.epoch(0), rows_below(5'003));
   EXPECT_EQ(grouped.steps(0), plain.steps(0));
   EXPECT_GT(grouped.fill(), 0.95);
   EXPECT_LT(plain.fill(), 0.75);
-  EXPECT_EQ(lengths[grouped.epoch(0).batch(0)[0]], grouped.longest());
+  EXPECT_EQ(lengths[grouped.epoch(0)->batch(0)[0]], grouped.longest());
   const EpochPlan sorted =
       plan_epoch(rows_below(5'003), lengths, {.batch_size = 16, .shuffle = false, .group_by_length = true}, 0);
   for (size_t i = 1; i < sorted.rows.size(); ++i) {

@@ -152,7 +152,7 @@ TEST(ImageTask, ALastBatchOfOneImageIsLeftOutForBatchNorms) {
     if (said) options.log = [said](const std::string& line) { *said += line; };
     const ImageTask task(model, {}, {.size = 8}, random_images(8), rows, {}, options);
     std::vector<size_t> found;
-    for (int64_t step = 0; step < task.steps(1); ++step) found.push_back(task.plan().epoch(1).batch(step).size());
+    for (int64_t step = 0; step < task.steps(1); ++step) found.push_back(task.plan().epoch(1)->batch(step).size());
     EXPECT_EQ(task.steps(0), task.steps(1));
     return found;
   };

@@ -349,7 +349,7 @@ TEST(LabelKinds, TasksAreByHand) {
       task.begin_epoch(0);
       for (int64_t step = 0; step < task.steps(0); ++step) {
         ASSERT_TRUE(task.next_batch());
-        EXPECT_NEAR(task.loss(task.batch()).item<double>(), loss_by_hand(task.plan().epoch(0).batch(step)), 1e-5);
+        EXPECT_NEAR(task.loss(task.batch()).item<double>(), loss_by_hand(task.plan().epoch(0)->batch(step)), 1e-5);
       }
       const Evaluation found = task.validate();
       EXPECT_EQ(found.examples, 5);

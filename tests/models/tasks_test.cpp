@@ -78,7 +78,7 @@ void expect_as_by_hand(TextTask& task, int64_t epoch, const std::function<Sums(R
   task.begin_epoch(epoch);
   for (int64_t step = 0; step < task.steps(epoch); ++step) {
     ASSERT_TRUE(task.next_batch());
-    const Sums want = by_hand(task.plan().epoch(epoch).batch(step));
+    const Sums want = by_hand(task.plan().epoch(epoch)->batch(step));
     EXPECT_EQ(task.examples(epoch, step), want.examples);
     if (want.examples == 0) continue;
     EXPECT_PRED2(near, task.loss(task.batch()).item<double>(), want.loss / static_cast<double>(want.examples));

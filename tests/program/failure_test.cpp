@@ -175,7 +175,43 @@ TEST_F(FailureTest, MoreMemoryThanThereIs) {
   expect_error(tern(texts + batch, little), 1, {"memory", "try a smaller batch"});
   EXPECT_FALSE(exists("run"));
   expect_no_temporary_files();
-  expect_error(tern(texts + "--epochs 1000000", little), 1, {"--epochs", "memory"});
+}
+
+/// Batches are planned an epoch at a time, so that many epochs take no memory; packed ones are counted before.
+TEST_F(FailureTest, ManyEpochs) {
+  std::string csv = "label,text\n";
+  for (int i = 0; i < 600; ++i) csv += (i % 2 ? "a," : "b,") + ("text " + std::to_string(i)) + "\n";
+  write("data.csv", csv);
+  const Words texts = "train distilbert --preset tiny --data data.csv --out run --threads 1 --epochs 1000000";
+  {
+    Process process(texts, folder_);
+    ASSERT_TRUE(process.wait_for("counting the batches"));
+    process.send(SIGTERM);
+    const Result result = process.finish();
+    EXPECT_EQ(result.status, 143) << result.err;
+    EXPECT_FALSE(exists("run/model.safetensors"));
+  }
+  if (test::kSanitized) GTEST_SKIP() << "sanitizer: it needs address space without limit";
+  Process process(texts + "--batch-size 2", folder_, {.in_child = limit(RLIMIT_AS, rlim_t{1200} << 20)});
+  ASSERT_TRUE(process.wait_for("step 1/"));
+  process.send(SIGTERM);
+  const Result result = process.finish();
+  EXPECT_EQ(result.status, 143) << result.err;
+  EXPECT_TRUE(exists("run/model.safetensors"));
+}
+
+/// Also where oneDNN has no room for the code of a product or convolution, or a thread none for its stack.
+TEST_F(FailureTest, LittleAddressSpace) {
+  if (test::kSanitized) GTEST_SKIP() << "sanitizer: it needs address space without limit";
+  for (const char* model : {"vit", "cnn"})
+    for (rlim_t mebibytes = 200; mebibytes <= 500; mebibytes += 50) {
+      SCOPED_TRACE(std::string(model) + " with " + std::to_string(mebibytes) + " MiB");
+      fs::remove_all(file("run"));
+      const Words command =
+          Words{"train", model} + "--data digits --max-steps 1 --batch-size 64 --dtype fp32 --out run";
+      const Result result = tern(command, {.in_child = limit(RLIMIT_AS, mebibytes << 20)});
+      if (result.status != 0) expect_error(result, 1, {});
+    }
 }
 
 /// SIGUSR1 requests a save: batch systems send it to several processes of a job, which forward it, and send it again if
