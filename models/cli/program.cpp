@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <iostream>
+#include <system_error>
 
 #include "tern/core/io/pickle.h"
 #include "tern/dist/store.h"
@@ -87,6 +88,13 @@ int report_failure() {
     return report(std::string(error.what()) + "; tern train does that with --recompute block", 1);
   } catch (const std::bad_alloc&) {
     return report("out of memory; try a smaller batch or sequence length", 1);
+  } catch (const std::system_error& error) {
+    if (error.code() == std::errc::resource_unavailable_try_again)
+      return report(
+          "the system refuses another thread: raise its limits (ulimit -u, ulimit -v), or give fewer --threads "
+          "and --workers",
+          1);
+    return report(error.what(), 1);
   } catch (const std::exception& error) {
     return report(error.what(), 1);
   }
