@@ -103,6 +103,21 @@ TEST(SixteenBits, SumsOfManyNumbersGrow) {
   }
 }
 
+/// Pixels near a corner add up the gradients of several blocks: as in fp32, and rounded once.
+TEST(SixteenBits, GradientsOfPaddingsAreRoundedOnce) {
+  Generator g = fresh_generator();
+  for (const DType dtype : {bfloat16, float16})
+    for (const PadMode mode : {PadMode::kReflect, PadMode::kReplicate, PadMode::kCircular}) {
+      const Tensor dy = randn({3, 2, 14, 20}, g).to(dtype);
+      const auto gradient = [&](DType type) {
+        const Tensor x = zeros({3, 2, 7, 9}, {.dtype = type}).set_requires_grad(true);
+        pad(x, {5, 6, 4, 3}, mode).backward(dy.to(type));
+        return x.grad();
+      };
+      expect_equal(gradient(dtype), gradient(float32).to(dtype));
+    }
+}
+
 TEST(SixteenBits, AgreeWithFloat64) {
   Generator g = fresh_generator();
   const auto normal = [&](const Shape& s) { return randn(s, g, {.dtype = float64}); };
