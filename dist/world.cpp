@@ -121,7 +121,8 @@ World::World(const Launch& launch, Device device, const WorldOptions& options) :
   Member member{launch.rank, launch.size, launch.job, launch.secret};
   std::unique_ptr<Store> store = parts_->meet(launch, device, member, options.start_seconds);
   const std::string facts =
-      detail::concatenate(options.facts, options.facts.empty() ? "" : "\n", "on ", device.is_cuda() ? "cuda" : "cpu",
+      detail::concatenate(options.facts, options.facts.empty() ? "" : "\n", "on ",
+                          device.is_cuda() ? "cuda" : "cpu at the level " + std::string(name_of(kernels::cpu_level())),
                           options.group.check ? ", check mode" : "");
   parts_->session = std::make_shared<Session>(std::move(store), member, options.group, facts, options.start_seconds);
   if (parts_->engine) parts_->engine->set_session(parts_->session);

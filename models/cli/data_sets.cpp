@@ -1,6 +1,7 @@
 #include "tern/models/cli/data_sets.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/datasets/sha256.h"
@@ -61,6 +62,13 @@ std::string LabelledTexts::labels_hash() const {
 std::function<void(data::TokenBatch& batch)> LabelledTexts::transform() const {
   if (kind == data::LabelKind::kOne) return nullptr;
   return models::text_targets(targets);
+}
+
+std::string label_names_record(std::vector<std::string> names) {
+  constexpr size_t kShown = 20;
+  std::sort(names.begin(), names.end());
+  const std::string all = nlohmann::json(names).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return names.size() <= kShown ? all : std::to_string(names.size()) + " labels, sha256 " + data::sha256(all);
 }
 
 std::optional<data::LabelKind> kind_of_task(const std::string& task) {

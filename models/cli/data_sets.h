@@ -30,6 +30,9 @@ struct LabelledTexts {
   std::function<void(data::TokenBatch& batch)> transform() const;
 };
 
+/// The names of a set's labels for its record: as they are, in the order of their names, or hashed if they are many.
+std::string label_names_record(std::vector<std::string> names);
+
 /// What --task says of the data; nothing for "auto".
 std::optional<data::LabelKind> kind_of_task(const std::string& task);
 

@@ -121,7 +121,8 @@ Evaluated evaluate_texts(const EvalOptions& a, bool other_data, dist::World& wor
              model.labels().size(), " numbers for a text; evaluation is of one");
   const LabelledTexts data = load_texts(a.data, kind, model.labels(), log);
   const std::vector<int32_t> rows = own_share(
-      rows_to_evaluate(a, other_data, data.texts), [&] { return data.texts.content_hash(); }, world);
+      rows_to_evaluate(a, other_data, data.texts),
+      [&] { return data.texts.content_hash() + " and the labels " + data.labels_hash(); }, world);
   const int64_t length = a.max_length > 0 ? std::min(a.max_length, model.max_positions()) : model.max_positions();
   const auto tokens = tokenize_texts(data.texts, pipeline.tokenizer(), length, log);
   const std::vector<int32_t> labels = kind == data::LabelKind::kOne ? data.texts.labels : std::vector<int32_t>();

@@ -35,6 +35,7 @@ std::optional<double> top_of_curve(const models::LrFinding& finding) {
 }  // namespace
 
 void write_finding(const RunFolder& folder, const models::LrFinding& finding) {
+  folder.check_own();
   write_json(folder, "lr_finder.json",
              {{"suggestion", finding.suggestion ? Json(*finding.suggestion) : Json(nullptr)},
               {"diverged", finding.diverged},
@@ -68,6 +69,7 @@ std::string finding_text(const models::LrFinding& finding) {
 
 void write_finding(const RunFolder& folder, const models::BatchFinding& finding, const std::string& unit,
                    const std::string& items) {
+  folder.check_own();
   Json trials = Json::array();
   PlotLine speed{items + "/s", {}, {}};
   for (const models::BatchTrial& trial : finding.trials) {

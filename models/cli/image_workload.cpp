@@ -34,7 +34,9 @@ class ImageWorkload final : public Workload {
 
   Json data_record() const override {
     Json record = Workload::data_record();
-    record["images_sha256"] = set_->content_hash();
+    if (content_.empty()) content_ = set_->content_hash(check_interrupted);
+    record["contents_sha256"] = content_;
+    record["labels"] = labels_;
     return record;
   }
 
@@ -132,6 +134,7 @@ class ImageWorkload final : public Workload {
     const auto preprocessing = models::ImagePreprocessing::from_folder(path, model->input(), options.image_size);
     pipeline_.emplace(std::move(model), preprocessing);
     if (path.empty()) pipeline_->model().initialize([this](int64_t n) { return first_images(n); });
+    labels_ = label_names_record(set_->label_names);
     set_->order_labels(pipeline_->model().labels());
   }
 
@@ -153,6 +156,8 @@ class ImageWorkload final : public Workload {
   }
 
   std::shared_ptr<data::ImageSet> set_;
+  mutable std::string content_;              // the hash of set_, when it was asked for
+  std::string labels_;                       // of the data, for the record
   std::shared_ptr<data::ImageCache> cache_;  // --image-cache, for files
   std::optional<models::ImagePipeline> pipeline_;
   std::optional<models::ImageTask> task_;

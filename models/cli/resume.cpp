@@ -40,13 +40,57 @@ ResumePlan plan_resume(const std::string& resume, const std::string& out, const 
   return plan;
 }
 
-std::string find_checkpoint(const ResumePlan& plan, const Log& log) {
+std::string find_checkpoint(const ResumePlan& plan, const std::string& run, const Log& log) {
   if (plan.mode == RunFolder::Mode::kNew) return "";
-  if (!plan.checkpoint.empty()) return plan.checkpoint;
+  if (!plan.checkpoint.empty()) {
+    models::check_writer(plan.checkpoint, run);
+    return plan.checkpoint;
+  }
   const std::string folder = (fs::path(plan.run_folder) / "checkpoints").string();
-  const auto found = models::newest_checkpoint(folder, log);
+  const auto found = models::newest_checkpoint(folder, log, run);
   if (!found) log("resume: " + plan.run_folder + " has no checkpoint yet; the run starts from the beginning");
   return found.value_or("");
+}
+
+namespace {
+
+/// How a run that is over is trained further.
+std::string further_text(const std::string& run_folder) {
+  return "to train further, begin a new run from its weights: --init " + run_folder + " with another --out";
+}
+
+}  // namespace
+
+std::string finished_text(const std::string& run_folder, const Json& results) {
+  std::string found;
+  for (const auto& [name, value] : results.items())
+    if (found.empty() && name.starts_with("test_") && value.is_number()) found = ", " + name + " " + json_text(value);
+  return run_folder + " is finished (" + json_text(results.value("steps", Json(nullptr))) + " steps" + found +
+         "); nothing is done or changed; " + further_text(run_folder);
+}
+
+void check_finished_run(const Json& before, const TrainArguments& now) {
+  Json asked = to_record(TrainArguments());
+  asked.update(before.at("options"));
+  const Json given = to_record(now);
+  for (const OptionRow& row : now.rows())
+    if (now.given(row.spec.name)) asked[row.recorded_name()] = given.at(row.recorded_name());
+  const std::string differences = record_differences(TrainArguments(), before.at("options"), asked);
+  TERN_CHECK(differences.empty(), "resume: the run is finished, and was started with other values: ", differences, "; ",
+             further_text(before.at("options").value("out", std::string("RUN"))));
+}
+
+std::string describe_other_arithmetic(const Json& before, const Json& now) {
+  const auto place = [](const Json& record) {
+    const Json machine = record.value("machine", Json::object());
+    const std::string device = machine.value("device", std::string("cpu"));
+    return device != "cpu" ? device : "CPU level " + machine.value("cpu_level", std::string("unknown"));
+  };
+  const std::string then = place(before), today = place(now);
+  if (then == today) return "";
+  return "resume: the run has computed on " + then + " and goes on on " + today +
+         ", whose sums are rounded otherwise: it will not end with the bits that it would have had" +
+         (then.starts_with("CPU level") ? " (TERN_CPU_LEVEL sets the level, up to that of the machine)" : "");
 }
 
 std::vector<std::string> describe_cut(int64_t step, const std::vector<std::string>& checkpoints,
@@ -110,8 +154,10 @@ TrainArguments recorded_arguments(const std::string& run_folder, int64_t process
 namespace {
 
 [[noreturn]] void fail_differing(const std::string& differences) {
+  const bool longer = differences.starts_with("--epochs ") || differences.starts_with("--max-steps ");
   fail("resume: the run was started with other values: ", differences,
-       "; 'tern resume RUN' takes the options it was started with");
+       "; 'tern resume RUN' takes the options it was started with",
+       longer ? ". They decide the learning rate of every step; " + further_text("RUN") : "");
 }
 
 }  // namespace
@@ -122,6 +168,7 @@ void check_same_run(const Json& before, const Json& now) {
   const auto compare = [&](const char* part, const std::string& prefix) {
     const Json old = before.contains(part) && before[part].is_object() ? before[part] : Json::object();
     for (const auto& [name, value] : now.at(part).items()) {
+      if (!old.contains(name) && !old.empty()) continue;  // an earlier program, which did not record it
       const Json earlier = old.contains(name) ? old[name] : Json(nullptr);
       if (earlier == value) continue;
       differences += (differences.empty() ? "" : "; ") + prefix + name + " was " + json_text(earlier) + " and is " +

@@ -21,8 +21,15 @@ struct ResumePlan {
 ResumePlan plan_resume(const std::string& resume, const std::string& out, const std::string& fallback);
 
 /// The folder of the checkpoint to go on from; empty: there is none, and the run starts from the beginning. Call it
-/// with the run folder locked. Throws Error when all are damaged.
-std::string find_checkpoint(const ResumePlan& plan, const Log& log);
+/// with the run folder locked. `run`: the run's id. Throws Error when all are damaged or of other runs.
+std::string find_checkpoint(const ResumePlan& plan, const std::string& run, const Log& log);
+
+/// One line about a run that came to its end, with its results, and how to train further.
+std::string finished_text(const std::string& run_folder, const Json& results);
+/// Throws Error when `now`, the options as they were given for a finished run, says otherwise than the record.
+void check_finished_run(const Json& before, const TrainArguments& now);
+/// A line for the log where the run goes on with arithmetic of other bits than before; empty: the same.
+std::string describe_other_arithmetic(const Json& before, const Json& now);
 
 /// Lines for the log: what was removed because it lay ahead of the step that a run goes on from, and what of the steps
 /// before it is missing.

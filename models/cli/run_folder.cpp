@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
-#include <optional>
+#include <random>
 
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/folders.h"
@@ -66,6 +68,13 @@ void check_folder(const std::string& path, RunFolder::Mode mode) {
   if (!holds_nothing(path)) RunFolder::read_record(path);
 }
 
+std::string random_id() {
+  std::random_device random;
+  char text[17];
+  std::snprintf(text, sizeof text, "%08x%08x", random(), random());
+  return text;
+}
+
 /// The integer of that name in a line of metrics.jsonl.
 std::optional<int64_t> number_in(const Json& line, const char* name) {
   return line.is_object() && line.contains(name) ? integer_in(line[name]) : std::nullopt;
@@ -87,9 +96,21 @@ RunFolder::RunFolder(const std::string& path, Mode mode, const std::function<voi
   check_folder(path, mode);
   created_ = create_folders(path);
   try {
+    directory_ = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
     open_metrics(mode);
     lock(log);
+    // Another process may have removed or replaced the folder before the lock was taken.
+    struct stat status {};
+    stable_ = true;
+    const bool own = is_own();
+    TERN_CHECK(own || (fstat(metrics_, &status) == 0 && status.st_nlink > 0), path,
+               ": was removed while the run opened it; start it again");
+    stable_ = own;
+    const bool recorded = mode == Mode::kResume && fs::exists(file("run.json"));
+    const Json record = recorded ? read_record(path) : Json::object();
+    id_ = record.contains("id") && record["id"].is_string() ? record["id"].get<std::string>() : random_id();
   } catch (const Error&) {
+    if (directory_ >= 0) close(directory_);
     if (metrics_ >= 0) close(metrics_);
     if (metrics_ >= 0 && mode == Mode::kNew) unlink(file("metrics.jsonl").c_str());
     remove_created();
@@ -134,7 +155,58 @@ void RunFolder::sync_metrics() const {
   TERN_CHECK(fsync(metrics_) == 0, file("metrics.jsonl"), ": cannot be written: ", std::strerror(errno));
 }
 
-RunFolder::Cut RunFolder::cut_metrics(const models::TrainPosition& position) {
+std::string RunFolder::problem(bool with_id) const {
+  const auto same = [&](const std::string& path, int descriptor) {
+    struct stat now {
+    }, mine{};
+    if (stat(path.c_str(), &now) != 0 || fstat(descriptor, &mine) != 0) return false;
+    return !stable_ || (now.st_dev == mine.st_dev && now.st_ino == mine.st_ino);
+  };
+  struct stat ignored {};
+  if (stat(path_.c_str(), &ignored) != 0) return "it is gone";
+  if (directory_ >= 0 && !same(path_, directory_)) return "another folder is there";
+  if (!same(file("metrics.jsonl"), metrics_)) return "its metrics.jsonl is gone or was replaced";
+  if (!with_id || !recorded_) return "";
+  try {
+    const Json record(read_json_object(file("run.json")));
+    return record.contains("id") && record["id"] == id_ ? "" : "its run.json is that of another run";
+  } catch (const Error& error) {
+    return error.what();
+  }
+}
+
+void RunFolder::fail_lost(const std::string& why) const {
+  fail(path_, ": is not the folder of this run any more: ", why,
+       "; it was removed, moved or replaced during the run, which ends without writing there");
+}
+
+void RunFolder::check_own() const {
+  if (const std::string why = problem(true); !why.empty()) fail_lost(why);
+}
+
+void RunFolder::write_model(const std::function<void(const std::string& dir)>& save) const {
+  check_own();
+  const auto began = fs::file_time_type::clock::now() - std::chrono::seconds(1);  // file systems round times
+  try {
+    save(path_);
+    if (is_own()) return;
+  } catch (const Error&) {
+    if (is_own()) throw;
+  }
+  const std::string why = problem(true);
+  // The folder, whole a moment ago, was removed meanwhile, and the files written since may have made it again.
+  std::error_code error;
+  if (!fs::exists(file("run.json"), error) && !fs::exists(file("metrics.jsonl"), error)) {
+    std::vector<fs::path> written;
+    for (const auto& entry : fs::directory_iterator(path_, error))
+      if (entry.is_regular_file(error) && entry.last_write_time(error) >= began) written.push_back(entry.path());
+    for (const fs::path& path : written) fs::remove(path, error);
+    fs::remove(path_, error);  // if it is empty
+  }
+  fail_lost(why);
+}
+
+std::string RunFolder::read_metrics() const {
   std::string text(static_cast<size_t>(metrics_bytes_), '\0');
   for (size_t done = 0; done < text.size();) {
     const ssize_t got = pread(metrics_, text.data() + done, text.size() - done, static_cast<off_t>(done));
@@ -142,6 +214,24 @@ RunFolder::Cut RunFolder::cut_metrics(const models::TrainPosition& position) {
     TERN_CHECK(got > 0, file("metrics.jsonl"), ": cannot be read: ", got < 0 ? std::strerror(errno) : "it was cut");
     done += static_cast<size_t>(got);
   }
+  return text;
+}
+
+std::optional<Json> RunFolder::results() const {
+  const std::string text = read_metrics();
+  if (!text.ends_with('\n')) return std::nullopt;
+  const size_t before = text.rfind('\n', text.size() - 2),
+               begin = text.size() < 2 || before == text.npos ? 0 : before + 1;
+  try {
+    Json line(parse_json(std::string_view(text).substr(begin), file("metrics.jsonl")));
+    if (line.is_object() && line.contains("train_seconds")) return line;
+  } catch (const Error&) {
+  }
+  return std::nullopt;
+}
+
+RunFolder::Cut RunFolder::cut_metrics(const models::TrainPosition& position) {
+  const std::string text = read_metrics();
   const auto begin_of_line = [&](size_t end) { return end < 2 ? 0 : text.rfind('\n', end - 2) + 1; };
   const auto line_before = [&](size_t end) {
     const size_t begin = begin_of_line(end);
@@ -184,8 +274,10 @@ Json RunFolder::read_record(const std::string& path) {
 }
 
 RunFolder::~RunFolder() {
+  const bool own = is_own();
+  if (directory_ >= 0) close(directory_);
   close(metrics_);
-  if (kept_) return;
+  if (kept_ || !own) return;
   std::error_code ignored;
   for (const char* name : {"metrics.jsonl", "run.json"}) fs::remove(file(name), ignored);
   remove_created();
@@ -198,11 +290,15 @@ void RunFolder::remove_created() const {
 
 std::string RunFolder::file(const std::string& name) const { return (fs::path(path_) / name).string(); }
 
-void RunFolder::write_record(const Json& record) const {
+void RunFolder::write_record(Json record) {
+  check_own();
+  record["id"] = id_;
   write_atomically(file("run.json"), record.dump(2, ' ', false, Json::error_handler_t::replace) + "\n");
+  recorded_ = true;
 }
 
 void RunFolder::append_metrics(const Json& line) {
+  if (const std::string why = problem(false); !why.empty()) fail_lost(why);
   const std::string text = line.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   size_t done = 0;
   while (done < text.size()) {

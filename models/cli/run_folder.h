@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,9 @@ using Json = nlohmann::ordered_json;
 /// runs/NAME-20250131-235959.
 std::string default_run_folder(const std::string& name);
 
+/// The folder is the run's as long as the path leads to the same folder, with the same metrics.jsonl, and run.json has
+/// the run's id. A folder that was removed or moved away meanwhile, or in which another run has begun, is not written
+/// to: the run ends.
 class RunFolder {
  public:
   enum class Mode { kNew, kResume };
@@ -30,10 +34,20 @@ class RunFolder {
 
   const std::string& path() const { return path_; }
   std::string file(const std::string& name) const;
+  /// 16 random hexadecimal digits, which run.json and the checkpoints carry; of a resumed run those of run.json.
+  const std::string& id() const { return id_; }
+  /// Call it before something is written by its path. Throws Error if the folder is not the run's any more.
+  void check_own() const;
+  bool is_own() const { return problem(true).empty(); }
+  /// Calls `save`, which writes the files of a model into the folder. Throws Error if the folder is not the run's, or
+  /// not any more afterwards; then what `save` has written into a folder without a run is removed.
+  void write_model(const std::function<void(const std::string& dir)>& save) const;
   /// True if the earlier run ended before it wrote anything: there is nothing to resume.
   bool is_blank() const { return blank_; }
-  /// Writes run.json atomically.
-  void write_record(const Json& record) const;
+  /// What the run found, the last line of metrics.jsonl, if it has come to its end.
+  std::optional<Json> results() const;
+  /// Writes run.json atomically, with the run's id.
+  void write_record(Json record);
   /// Reads run.json of an earlier run. Throws Error if it cannot be read.
   static Json read_record(const std::string& path);
   std::string checkpoints() const { return file("checkpoints"); }
@@ -53,13 +67,20 @@ class RunFolder {
 
  private:
   void open_metrics(Mode mode);
+  std::string read_metrics() const;
+  /// Why the folder is not the run's any more; empty: it is. `with_id`: also by run.json.
+  std::string problem(bool with_id) const;
+  [[noreturn]] void fail_lost(const std::string& why) const;
   void lock(const std::function<void(const std::string&)>& log) const;
   void remove_created() const;
 
   std::string path_;
   std::vector<std::string> created_;  // folders, outermost first
+  std::string id_;
   bool kept_ = false, blank_ = true;
-  int metrics_ = -1;  // file descriptor
+  bool recorded_ = false;              // run.json has the id
+  bool stable_ = false;                // the file system gives a file the same number whenever it is asked
+  int directory_ = -1, metrics_ = -1;  // file descriptors, which also keep their numbers from being used again
   int64_t metrics_bytes_ = 0;
 };
 

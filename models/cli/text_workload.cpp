@@ -38,6 +38,7 @@ class TextWorkload final : public Workload {
     Json record = Workload::data_record();
     record["texts_sha256"] = data_.texts.content_hash();
     record["labels_sha256"] = data_.labels_hash();
+    record["labels"] = labels_;
     return record;
   }
 
@@ -112,6 +113,7 @@ class TextWorkload final : public Workload {
     auto model = models::model_as<models::SequenceClassifier>(build(given, preset_of(given), options), given.model);
     pipeline_.emplace(std::move(model),
                       path.empty() ? data::WordPiece::from_embedded() : data::WordPiece::from_folder(path));
+    labels_ = label_names_record(data_.labels);
     data_.order_labels(pipeline_->model().labels());
     const int64_t position_limit = pipeline_->model().max_positions();
     if (given.max_length > position_limit && !resumed())
@@ -126,6 +128,7 @@ class TextWorkload final : public Workload {
   }
 
   LabelledTexts data_;
+  std::string labels_;  // of the data, for the record
   std::optional<models::TextPipeline> pipeline_;
   std::shared_ptr<const data::TokenSet> tokens_;
   std::optional<models::TextTask> task_;

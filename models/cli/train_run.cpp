@@ -15,6 +15,7 @@
 #include "tern/models/cli/option_record.h"
 #include "tern/models/cli/progress.h"
 #include "tern/models/cli/resume.h"
+#include "tern/models/cli/run_observer.h"
 #include "tern/models/cli/step_profile.h"
 #include "tern/models/cli/train_defaults.h"
 #include "tern/models/cli/version.h"
@@ -24,64 +25,6 @@
 
 namespace tern::cli {
 namespace {
-
-/// Writes every step and epoch into the run folder, and the model whenever it is the best so far.
-class RunObserver final : public models::TrainObserver {
- public:
-  /// profile: null when there is none.
-  RunObserver(RunFolder& folder, Progress& progress, const Workload& workload, bool scales_loss, StepProfile* profile)
-      : folder_(folder), progress_(progress), workload_(workload), scales_loss_(scales_loss), profile_(profile) {}
-
-  int64_t steps() const { return steps_; }
-  /// The epoch whose weights are in the run folder; 0: none yet.
-  int64_t saved_epoch() const { return saved_epoch_; }
-  void on_step_begin(int64_t step) override {
-    if (profile_) profile_->on_step_begin(step);
-  }
-  void on_step(const models::StepMetrics& m) override {
-    steps_ = m.step;
-    if (profile_) profile_->on_step_end(m.step);
-    Json line = {
-        {"step", m.step},      {"loss", m.loss}, {"lr", m.lr}, {"grad_norm", m.grad_norm}, {workload_.unit(), m.items},
-        {"seconds", m.seconds}};
-    if (scales_loss_) {
-      line["loss_scale"] = m.loss_scale;
-      line["skipped"] = m.skipped;
-    }
-    folder_.append_metrics(line);
-    progress_.on_step(m);
-  }
-  void on_validation_begin(int64_t epoch) override { progress_.on_validation_begin(epoch); }
-  void on_epoch(const models::EpochMetrics& m) override {
-    const data::LabelKind kind = workload_.model().label_kind();
-    folder_.append_metrics({{"epoch", m.epoch},
-                            {"val_loss", m.validation.loss},
-                            {"val_" + metric_key(kind), shown_metric(kind, m.validation)}});
-    if (m.best) {
-      workload_.save(folder_.path());
-      saved_epoch_ = m.epoch;
-    }
-    progress_.on_epoch(m, metric_text(kind, m.validation));
-  }
-  void on_checkpoint() override { folder_.sync_metrics(); }
-  void on_resume(const models::TrainPosition& position, const std::vector<std::string>& removed) override {
-    steps_ = position.step;
-    saved_epoch_ = position.best_epoch;
-    const RunFolder::Cut cut = folder_.cut_metrics(position);
-    for (const std::string& line : describe_cut(position.step, removed, cut)) progress_.log("resume: " + line);
-    workload_.save(folder_.path());
-    progress_.on_resume(position.step);
-  }
-  void on_checkpoint_failed(const std::string& reason) override { progress_.log(reason + "; training continues"); }
-
- private:
-  RunFolder& folder_;
-  Progress& progress_;
-  const Workload& workload_;
-  const bool scales_loss_;
-  StepProfile* const profile_;
-  int64_t steps_ = 0, saved_epoch_ = 0;
-};
 
 class TrainRun {
  public:
@@ -105,6 +48,9 @@ class TrainRun {
                                       .facts = version_text() + "\n" + lines_to_compare(options)});
     try {
       return run_in_world(options, log);
+    } catch (const Interrupted&) {
+      progress_.log("stopped by a signal before the first step: there is nothing new to save");
+      return report_failure();
     } catch (...) {
       return report_failure();
     }
@@ -112,7 +58,12 @@ class TrainRun {
 
  private:
   int run_in_world(const TrainArguments& options, const Log& log) {
-    const std::string from = open_folder(log);
+    const std::optional<std::string> opened = open_folder(options, log);
+    if (!opened) {
+      world_->finish();
+      return 0;
+    }
+    const std::string& from = *opened;
     if (const std::string& tuned = from.empty() ? given_.init : from; !tuned.empty())
       restore_autotune(tuned, device_, log);
     workload_->prepare(options, {device_, precision_, from, log, group().rank(), group().size()});
@@ -202,23 +153,47 @@ class TrainRun {
   dist::Communicator& group() const { return *world_->group(); }
   bool is_first() const { return group().rank() == 0; }
 
-  /// Rank 0 opens the run's folder; the result is the checkpoint to go on from, on all ranks, or empty.
-  std::string open_folder(const Log& log) {
-    if (!is_first()) return world_->store()->get("the checkpoint", kStartSeconds);
+  /// Rank 0 opens the run's folder; the result is the checkpoint to go on from, on all ranks, or empty. Nothing where
+  /// the run in it is finished.
+  std::optional<std::string> open_folder(const TrainArguments& options, const Log& log) {
+    const std::string kFinished = "finished", kFrom = "from ";
+    if (!is_first()) {
+      const std::string state = world_->store()->get("the state of the run", kStartSeconds);
+      return state == kFinished ? std::nullopt : std::optional(state.substr(kFrom.size()));
+    }
     // First, so that a folder that cannot be used is known before any work.
     if (profiled()) check_profile_prefix(profile_prefix());
     const ResumePlan plan = plan_resume(given_.resume, given_.out, default_run_folder(given_.model));
     folder_.emplace(plan.run_folder, plan.mode, log);
     resumes_ = plan.mode == RunFolder::Mode::kResume;
-    if (resumes_ && !folder_->is_blank()) check_same_task(RunFolder::read_record(folder_->path()), given_);
-    const std::string from = find_checkpoint(plan, log);
-    if (world_->store()) world_->store()->set("the checkpoint", from);
+    std::optional<std::string> from;
+    if (!is_finished(plan, options)) {
+      if (resumes_ && !folder_->is_blank()) check_same_task(RunFolder::read_record(folder_->path()), given_);
+      from = find_checkpoint(plan, folder_->id(), log);
+    }
+    if (world_->store()) world_->store()->set("the state of the run", from ? kFrom + *from : kFinished);
     return from;
+  }
+
+  /// Whether the run in the folder has its results, and is not to go back to an earlier checkpoint. It is an error when
+  /// another run is wanted.
+  bool is_finished(const ResumePlan& plan, const TrainArguments& options) {
+    if (!resumes_ || folder_->is_blank() || !plan.checkpoint.empty()) return false;
+    const std::optional<Json> results = folder_->results();
+    if (!results) return false;
+    check_finished_run(RunFolder::read_record(folder_->path()), options);
+    progress_.log("resume: " + finished_text(folder_->path(), *results));
+    return true;
   }
 
   void write_record(const std::string& from) {
     const Json now = record(folder_->path());
-    if (resumes_ && !folder_->is_blank()) check_same_run(RunFolder::read_record(folder_->path()), now);
+    if (resumes_ && !folder_->is_blank()) {
+      const Json before = RunFolder::read_record(folder_->path());
+      check_same_run(before, now);
+      if (const std::string line = describe_other_arithmetic(before, now); !line.empty() && !from.empty())
+        progress_.log(line);
+    }
     if (from.empty()) folder_->cut_metrics({});  // from the beginning
     folder_->write_record(now);
   }
@@ -230,14 +205,15 @@ class TrainRun {
   const TrainArguments& resolved() const { return workload_->options(); }
 
   Json record(const std::string& out) const {
-    Json options = to_record(resolved());
+    Json options = to_record(resolved()), machine = machine_record();
+    machine["device"] = device_.is_cuda() ? "cuda" : "cpu";
     options["out"] = out;
     options["processes"] = group().size();
     return {{"command", command_},
             {"folder", std::filesystem::current_path().string()},
             {"version", version()},
             {"commit", commit()},
-            {"machine", machine_record()},
+            {"machine", machine},
             {"seed", given_.seed},
             {"options", options},
             {"model", workload_->model_record()},
@@ -304,7 +280,11 @@ class TrainRun {
     models::TrainOptions options = train_options();
     std::optional<models::CheckpointFolder> checkpoints;
     // Not only rank 0's: every rank must know that there are checkpoints, and when.
-    checkpoints.emplace(is_first() ? folder_->checkpoints() : "", given_.keep);
+    if (is_first())
+      checkpoints.emplace(folder_->checkpoints(), given_.keep,
+                          models::CheckpointOwner{folder_->id(), [this] { folder_->check_own(); }});
+    else
+      checkpoints.emplace("", given_.keep);
     options.checkpoints = &*checkpoints;
     std::tie(options.checkpoint_steps, options.checkpoint_seconds) =
         parse_checkpoint_every(given_.checkpoint_every).value_or(std::pair<int64_t, double>());
@@ -322,6 +302,16 @@ class TrainRun {
     if (!is_first()) return train_beside(task, options);
     RunObserver observer(*folder_, progress_, *workload_, precision_.products() == float16,
                          profile ? &*profile : nullptr);
+    std::optional<models::Evaluation> tested;
+    MemoryStatistics memory;
+    bool left = false;  // the folder has the weights that the run leaves
+    options.test = [&] {
+      if (profile) profile->end();
+      memory = allocator(device_).statistics();
+      leave_weights();
+      left = true;
+      tested = test();
+    };
     models::TrainResult result;
     try {
       result = models::train(task, options, observer);
@@ -333,33 +323,42 @@ class TrainRun {
       throw;
     } catch (const std::exception&) {
       // The weights are those before the failed step, or the best: worth keeping once there was a step.
-      if (observer.steps() > 0) {
+      if (observer.steps() > 0 && !left && folder_->is_own()) {
         keep_weights();
         name_newest_checkpoint();
       }
       throw;
     }
-    folder_->keep();
-    workload_->save(folder_->path());
-    save_autotune(folder_->path(), device_);
-    if (profile) profile->end();
     if (result.stopped) {
+      if (profile) profile->end();
+      if (!left) leave_weights();
       progress_.log("stopped by a signal after " + data::counted(result.steps, "step") + "; the weights are in " +
                     folder_->path() + ", and 'tern resume " + folder_->path() + "' continues");
       return signal_status(agreed_signal());
     }
-    if (result.not_finite_since > 0) fail_not_finite(result, observer);
-    const int status = finish(result);
+    if (result.not_finite_since > 0) {
+      leave_weights();
+      fail_not_finite(result, observer);
+    }
+    finish(result, memory, tested);
     if (profile) profile->throw_failure();
-    return status;
+    return 0;
+  }
+
+  /// Into the run folder: the model that the module holds.
+  void leave_weights() {
+    folder_->keep();
+    folder_->write_model([&](const std::string& dir) {
+      workload_->save(dir);
+      save_autotune(dir, device_);
+    });
   }
 
   /// A rank other than 0: it computes, and leaves files and words to rank 0.
-  int train_beside(models::TrainingTask& task, const models::TrainOptions& options) {
+  int train_beside(models::TrainingTask& task, models::TrainOptions& options) {
     models::TrainObserver silent;
-    const models::TrainResult result = models::train(task, options, silent);
-    if (!result.stopped && result.not_finite_since == 0) test();
-    return signal_status(agreed_signal());
+    options.test = [this] { test(); };
+    return models::train(task, options, silent).stopped ? signal_status(agreed_signal()) : 0;
   }
 
   /// The signal that came to any of the ranks, or 0. Called by all of them.
@@ -424,17 +423,17 @@ class TrainRun {
       return;
     }
     try {
-      workload_->save(folder_->path());
+      folder_->write_model([&](const std::string& dir) { workload_->save(dir); });
       progress_.log("the weights of the best epoch, or else those before the failed step, are in " + folder_->path());
     } catch (const std::exception& second) {
       progress_.log(std::string("the weights could not be saved: ") + second.what());
     }
   }
 
-  /// The exit status.
-  int finish(const models::TrainResult& result) {
+  /// Writes and prints the results; `test` is that of the test rows, if there are any.
+  void finish(const models::TrainResult& result, const MemoryStatistics& memory,
+              const std::optional<models::Evaluation>& test) {
     const double rate = static_cast<double>(result.items) / std::max(result.step_seconds, 1e-9);
-    const MemoryStatistics memory = allocator(device_).statistics();
     const data::LabelKind kind = workload_->model().label_kind();
     const std::string metric = metric_key(kind);
     Json last = {{"test_" + metric, nullptr},
@@ -450,8 +449,6 @@ class TrainRun {
                  {"reserved_memory_bytes", memory.peak_reserved_bytes},
                  {"model_state_bytes", result.memory.total()},
                  {"model_state_bytes_expected", result.memory.expected}};
-    const std::optional<models::Evaluation> test = this->test();
-    if (const int signal = agreed_signal()) return signal_status(signal);
     if (test) {
       last["test_" + metric] = shown_metric(kind, *test);
       last["test_loss"] = test->loss;
@@ -473,7 +470,6 @@ class TrainRun {
                result.best_epoch > 0 ? " or those of the best epoch before it" : "");
     std::cout << "test " << (test ? evaluation_text(kind, *test) : metric_name(kind) + ": none, there are no test rows")
               << std::endl;
-    return 0;
   }
 
   /// What this process held of the model.

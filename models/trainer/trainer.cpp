@@ -56,9 +56,9 @@ class Loop {
     }
     const bool trained = !result_.stopped;
     result_.seconds = seconds();
-    if (trained && options_.test) test();
-    if (result_.stopped) checkpoint();
     result_.not_finite_since = validation_not_finite_ > 0 ? validation_not_finite_ : loss_not_finite_;
+    if (trained && options_.test && result_.not_finite_since == 0) test();
+    if (result_.stopped) checkpoint();
     if (trained && best_.taken())
       best_.restore(task_.module());
     else if (step_.ema())

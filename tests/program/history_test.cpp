@@ -172,12 +172,15 @@ TEST_F(HistoryTest, FilesOfOthersInTheFolder) {
 
 class RunFolderTest : public InterruptedRuns {
  protected:
-  /// The paths in a folder, with the contents of files.
-  std::map<std::string, std::string> contents(const std::string& folder) const {
-    std::map<std::string, std::string> all;
-    for (const auto& entry : fs::recursive_directory_iterator(file(folder)))
-      all[entry.path().string()] = entry.is_regular_file() ? read_text(entry.path()) : "a folder";
-    return all;
+  static Words endless(const std::string& out) { return arguments(out, "--epochs 100000"); }
+  /// Waits until the run has written a checkpoint and metrics.
+  void wait_until_it_saves(const std::string& run) const {
+    for (int i = 0; i < 6000 && (checkpoints(run).empty() || read(run + "/metrics.jsonl").empty()); ++i) usleep(10'000);
+    ASSERT_FALSE(checkpoints(run).empty());
+    usleep(static_cast<useconds_t>(std::random_device()() % 100'000));  // anywhere between two checkpoints
+  }
+  static void expect_lost(const Result& result) {
+    expect_error(result, 1, {"run: is not the folder of this run any more", "removed, moved or replaced"});
   }
 };
 
@@ -203,6 +206,80 @@ TEST_F(RunFolderTest, FoldersOfOthersStayAsTheyAre) {
       expect_error(tern(arguments("d", "--resume d/checkpoints/step-00000010")), 1, {"d/run.json"});
     EXPECT_EQ(contents("d"), before);
   }
+}
+
+/// A run whose folder is removed ends with an error, and does not make it again.
+TEST_F(RunFolderTest, RemovedDuringTheRun) {
+  for (int attempt = 0; attempt < 5; ++attempt) {
+    Process process(endless("run"), folder_);
+    ASSERT_TRUE(process.wait_for("step "));
+    wait_until_it_saves("run");
+    // Again, if a file was written while the folder was being removed.
+    for (int again = 0; again < 100 && exists("run"); ++again)
+      EXPECT_NE(system(("rm -rf " + file("run").string() + " 2>/dev/null").c_str()), -1);
+    expect_lost(process.finish());
+    EXPECT_FALSE(exists("run"));
+  }
+}
+
+/// Moved away it stays as it was, and emptied it stays empty.
+TEST_F(RunFolderTest, MovedAwayOrEmptiedDuringTheRun) {
+  {
+    Process process(endless("run"), folder_);
+    ASSERT_TRUE(process.wait_for("step "));
+    wait_until_it_saves("run");
+    fs::rename(file("run"), file("moved"));
+    expect_lost(process.finish());
+    EXPECT_FALSE(exists("run"));
+    expect_all_are_whole("moved");
+    for (const std::string& line : lines_of(read("moved/metrics.jsonl"))) EXPECT_TRUE(Json::accept(line)) << line;
+  }
+  // Under the same name again by a link it is still the run's.
+  Process process(endless("linked"), folder_);
+  ASSERT_TRUE(process.wait_for("step "));
+  wait_until_it_saves("linked");
+  ASSERT_EQ(
+      system(
+          ("cd " + folder_.string() + " && ln -s elsewhere link && mv linked elsewhere && mv -T link linked").c_str()),
+      0);
+  const Result linked = (usleep(300'000), process.send(SIGUSR1), process.finish());
+  EXPECT_TRUE(linked.status == 75 || has(linked.err, "it is gone")) << linked.err;  // between the two moves
+}
+
+/// Another run that begins at the path meanwhile is not touched, whichever way it got there.
+TEST_F(RunFolderTest, AnotherRunBeginsThere) {
+  for (const bool same_folder : {false, true}) {
+    SCOPED_TRACE(same_folder);
+    fs::remove_all(file("run"));
+    // It is stopped between two lines of metrics.jsonl, since it writes nothing else.
+    Process process(arguments("run", "--epochs 100000 --split all --checkpoint-every 10h"), folder_);
+    ASSERT_TRUE(process.wait_for("step "));
+    process.send(SIGSTOP);
+    if (same_folder)
+      for (const std::string& name : names_in("run")) fs::remove_all(file("run/" + name));
+    else
+      fs::remove_all(file("run"));
+    succeeds(arguments("run", "--epochs 1 --seed 3 --keep 9"));
+    const auto before = contents("run");
+    process.send(SIGCONT);
+    expect_lost(process.finish());
+    EXPECT_TRUE(contents("run") == before);
+    expect_all_are_whole("run");
+  }
+}
+
+/// The same folder and metrics.jsonl, but another run's record: copied over it.
+TEST_F(RunFolderTest, TheRecordOfAnotherRun) {
+  succeeds(arguments("other", "--max-steps 1"));
+  EXPECT_EQ(json("other/run.json")["id"].get<std::string>().size(), 16u);
+  Process process(endless("run"), folder_);
+  ASSERT_TRUE(process.wait_for("step "));
+  wait_until_it_saves("run");
+  write("new.json", read("other/run.json"));
+  fs::rename(file("new.json"), file("run/run.json"));
+  const Result result = process.finish();
+  expect_lost(result);
+  EXPECT_TRUE(has(result.err, "its run.json is that of another run"));
 }
 
 TEST_F(RunFolderTest, MetricsThatAreNoFile) {

@@ -223,6 +223,7 @@ TEST_F(LabelKindsProgramTest, WhatIsRefused) {
   succeeds(regression("run", "--max-steps 10"));
   const Words other = Words("--resume run --max-steps 10") + Words{"--task", "multi_label"};
   expect_error(tern(several("run", other)), 1, {"--task was regression and is multi_label"});
+  unfinish("run");
   write("numbers.tsv", read("numbers.tsv") + "one more\t7\n");
   expect_error(tern("resume run"), 1, {"the data's"});
 }

@@ -163,6 +163,47 @@ TEST_F(LaunchTrainTest, ASignalToOneRankStopsAll) {
   }
 }
 
+/// The test after training is a part of the run for all ranks, and so is its end.
+TEST_F(LaunchTrainTest, ASignalToOneRankInTheTest) {
+  write("many.csv", easy_csv(6000));
+  const Words few = "--data many.csv --epochs 1 --batch-size 10 --split 40/20/5940";
+  const auto run = [&](const std::string& out) { return InterruptedRuns::texts(out, few); };
+  succeeds(launched(2, run("whole")));
+  int stops = 0;
+  for (int attempt = 0; attempt < 5 && stops < 2; ++attempt) {
+    fs::remove_all(file("cut"));
+    Process job(launched(2, run("cut")), folder_);
+    const pid_t rank = process_of(attempt % 2);
+    ASSERT_TRUE(job.wait_for("epoch 1: validation"));
+    kill(rank, SIGUSR1);
+    const Result stopped = job.finish();
+    if (stopped.status == 0) continue;  // it had already ended
+    ++stops;
+    expect_stopped(stopped, 75, "cut");
+    EXPECT_EQ(checkpoints("cut").size(), 1u);
+    EXPECT_TRUE(weights("cut") == weights("whole"));
+    EXPECT_FALSE(has(succeeds(launched(2, resume("cut"))).err, "epoch 1"));
+    EXPECT_EQ(history("cut"), history("whole"));
+    const auto before = contents("cut");
+    EXPECT_TRUE(has(succeeds(launched(2, resume("cut"))).err, "cut is finished"));
+    EXPECT_TRUE(contents("cut") == before);
+  }
+  EXPECT_GT(stops, 0);
+}
+
+TEST_F(LaunchTrainTest, RanksOfDifferentCpuLevels) {
+  for (const char* level : {"v3", "v4"})
+    if (tern("tokenize", {.input = "a\n", .in_child = [=] { setenv("TERN_CPU_LEVEL", level, 1); }}).status != 0)
+      GTEST_SKIP() << "levels: this machine or build lacks the CPU level " << level;
+  const auto rank = [&](const std::string& level) {
+    std::string line = one_rank(".", texts("run", "--batch-size 2"));
+    return line.replace(line.find(kProgram), kProgram.size(), "env TERN_CPU_LEVEL=" + level + " " + kProgram);
+  };
+  const std::string said = mpirun(rank("v3"), rank("v4"));
+  EXPECT_TRUE(has(said, "on cpu at the level v3")) << said;
+  EXPECT_TRUE(has(said, "on cpu at the level v4")) << said;
+}
+
 /// As sent by batch systems, service managers and container runtimes.
 TEST_F(LaunchTrainTest, ASignalToEveryProcessSavesOnce) {
   std::mt19937_64 random = fresh_random();
@@ -212,6 +253,7 @@ TEST_F(LaunchTrainTest, GoesOnWithAnotherNumberOfRanks) {
     EXPECT_EQ(listing("one/checkpoints"), listing("run/checkpoints"));
   }
   expect_error(launch(3, "resume run"), 1, {"4 batches a step", "3 processes cannot share"});
+  unfinish("run");
   expect_error(launch(4, texts("run", "--batch-size 2 --resume auto --accumulate 2")), 1,
                {"a step of the run had 4 batches", "would have 8", "give --accumulate 1"});
 }

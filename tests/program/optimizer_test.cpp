@@ -43,6 +43,7 @@ TEST_F(OptimizerProgramTest, LookaheadAroundSeveral) {
   succeeds(run("all", "--ema 0.9 --lookahead 3 --lookahead-alpha 1"));  // goes all the way: no change but rounding
   EXPECT_EQ(json("all/run.json")["options"]["lookahead_alpha"], 1);
   EXPECT_FALSE(weights("all") == weights("adamw"));
+  unfinish("all");
   expect_error(tern(run("all", "--ema 0.9 --lookahead 3 --resume all")), 1, {"--lookahead-alpha was 1"});
   expect_error(tern(run("x", "--lookahead-alpha 0.3")), 2, {"--lookahead-alpha requires --lookahead"});
 }

@@ -1,6 +1,8 @@
 #pragma once
 // Shared by the tests of interrupted runs: a short run, disk faults during it, and the comparison of results.
 
+#include <map>
+
 #include "tern/models/trainer/checkpoint.h"
 #include "tern/tests/program/program.h"
 #include "tern/tests/support/seed.h"
@@ -24,6 +26,20 @@ class InterruptedRuns : public ProgramTest {
     return texts(out, with_defaults("--epochs 6 --batch-size 2 --checkpoint-every 10", more));
   }
   static Words resume(const std::string& what) { return {"resume", what, "--threads", "1"}; }
+
+  /// Removes the results of a finished run, as if it had been killed in the test after training.
+  void unfinish(const std::string& run) const {
+    const std::string text = read(run + "/metrics.jsonl");
+    ASSERT_TRUE(json_lines(text).back().contains("train_seconds")) << run;
+    write(run + "/metrics.jsonl", text.substr(0, text.rfind('\n', text.size() - 2) + 1));
+  }
+  /// The names in a run's folder and below it, with the contents of files.
+  std::map<std::string, std::string> contents(const std::string& folder) const {
+    std::map<std::string, std::string> all;
+    for (const auto& entry : fs::recursive_directory_iterator(file(folder)))
+      all[entry.path().string()] = entry.is_regular_file() ? read_text(entry.path()) : "a folder";
+    return all;
+  }
 
   /// All fields of metrics.jsonl except those that differ between equal runs.
   std::vector<Json> history(const std::string& run) const {

@@ -89,6 +89,7 @@ TEST_F(ResumeTest, ADamagedNewestCheckpoint) {
   const std::vector<std::string> all = checkpoints("whole");
   ASSERT_GE(all.size(), 4u);
   copy("whole", "damaged");
+  unfinish("damaged");
   const fs::path optimizer = file("damaged/checkpoints/" + all.back() + "/optimizer.safetensors");
   fs::resize_file(optimizer, fs::file_size(optimizer) / 2);
   EXPECT_TRUE(has(succeeds(resume("damaged")).err, "the one before it is used"));
@@ -115,9 +116,18 @@ TEST_F(ResumeTest, WhatCannotBeResumed) {
   fs::create_directories(file("empty"));
   expect_error(tern("resume empty"), 1, {"run.json", "is empty the folder of a run?"});
   expect_error(tern("train distilbert --resume auto"), 2, {"--out"});
+  unfinish("run");
   // Other rows under the same file name.
   write("data.csv", read("curve/data.csv") + "one more,mixed feelings\n");
-  expect_error(tern("resume run"), 1, {"the data's"});
+  expect_error(tern("resume run"), 1, {"the data's texts_sha256"});
+  // A label of another name, in the same rows.
+  std::string renamed = read("curve/data.csv");
+  const Json labels = Json::parse(json("run/run.json")["rows"]["labels"].get<std::string>());
+  const std::string label = labels.back();
+  for (size_t at = 0; (at = renamed.find("," + label, at)) != std::string::npos; ++at)
+    renamed.replace(at + 1, label.size(), label + "!");
+  write("data.csv", renamed);
+  expect_error(tern("resume run"), 1, {"the data's labels was [", "\"" + label + "!\""});
   write("data.csv", read("curve/data.csv"));
   // A checkpoint with another model.
   for (const std::string& name : checkpoints("run"))
@@ -134,10 +144,27 @@ TEST_F(ResumeTest, CheckpointsOfOthers) {
   digits("patch6", {"--init", kGolden + "vit_hf"});
   succeeds(arguments("texts", "--max-steps 10"));
   const std::string name = "step-00000002";
+  for (const char* run : {"patch2", "patch6", "texts"}) unfinish(run);
+  copy("patch2", "mixed");
+  copy("patch6/checkpoints", "mixed/checkpoints");
+  expect_error(tern("resume mixed"), 1, {"no checkpoint is whole", name + ": was written by another run"});
+  expect_error(tern("resume mixed/checkpoints/" + name), 1, {name + ": was written by another run"});
+  /// A checkpoint's state.json with a valid checksum.
+  const auto write_state = [&](const std::string& checkpoint, const Json& state) {
+    Json checksums = json(checkpoint + "/checksums.json");
+    checksums["state.json"] = {{"bytes", state.dump().size()}, {"sha256", data::sha256(state.dump())}};
+    write(checkpoint + "/state.json", state.dump());
+    write(checkpoint + "/checksums.json", checksums.dump());
+  };
   const auto swap = [&](const std::string& run, const std::string& from) {
     copy(from + "/checkpoints", run + "/checkpoints");
+    for (const std::string& each : checkpoints(run)) {  // as programs wrote them that gave runs no ids
+      const std::string checkpoint = run + "/checkpoints/" + each;
+      Json state = json(checkpoint + "/state.json");
+      state.erase("run");
+      write_state(checkpoint, state);
+    }
   };
-  copy("patch2", "mixed");
   swap("mixed", "patch6");
   expect_error(tern("resume mixed"), 1, {"the model's patch_size was 2 and is 6"});
   swap("mixed", "texts");
@@ -148,15 +175,114 @@ TEST_F(ResumeTest, CheckpointsOfOthers) {
   // An earlier and a later version of the format.
   swap("mixed", "patch2");
   const std::string checkpoint = "mixed/checkpoints/" + name;
-  Json state = json(checkpoint + "/state.json"), checksums = json(checkpoint + "/checksums.json");
+  Json state = json(checkpoint + "/state.json");
   for (const int version : {1, 3}) {
     state["version"] = version;
-    write(checkpoint + "/state.json", state.dump());
-    checksums["state.json"] = {{"bytes", state.dump().size()}, {"sha256", data::sha256(state.dump())}};
-    write(checkpoint + "/checksums.json", checksums.dump());
+    write_state(checkpoint, state);
     expect_error(tern("resume mixed"), 1,
                  {"state.json: is of version " + std::to_string(version) + ", this program reads version 2", "--init"});
   }
+}
+
+/// A run that has come to its end says so, with and without checkpoints, and stays as it is.
+TEST_F(ResumeTest, AFinishedRunIsFinished) {
+  const auto run = [](const std::string& out, const Words& more) {
+    return texts(out, with_defaults("--epochs 2 --batch-size 2", more));
+  };
+  for (const Words& checkpoints : {Words(), Words("--checkpoint-every 4")}) {
+    fs::remove_all(file("run"));
+    succeeds(run("run", checkpoints));
+    const auto before = contents("run");
+    const std::string accuracy = metrics("run").back()["test_accuracy"].dump();
+    for (const Words& again : {resume("run"), run("run", checkpoints + "--resume auto"), run("run", "--resume run")}) {
+      const Result result = succeeds(again);
+      EXPECT_EQ(lines_of(result.err).size(), 1u) << result.err;
+      EXPECT_TRUE(has(result.err, "run is finished (36 steps, test_accuracy " + accuracy + ")"));
+      EXPECT_TRUE(has(result.err, "--init run"));
+      EXPECT_TRUE(contents("run") == before);
+    }
+    // It needs no data for that, and another run is refused by what it differs in.
+    expect_error(tern(run("run", "--resume auto --epochs 3")), 1,
+                 {"is finished", "--epochs was 2 and is 3", "--init run"});
+    fs::rename(file("data.csv"), file("away.csv"));
+    succeeds(resume("run"));
+    fs::rename(file("away.csv"), file("data.csv"));
+    EXPECT_TRUE(contents("run") == before);
+  }
+  // One that is not finished says how it would be trained further, too.
+  unfinish("run");
+  expect_error(tern(run("run", "--resume auto --epochs 3")), 1, {"--epochs was 2 and is 3", "--init RUN"});
+  // From an earlier checkpoint it goes back.
+  copy("run", "again");
+  const std::string newest = "again/checkpoints/" + checkpoints("again").back();
+  EXPECT_TRUE(has(succeeds(resume(newest)).err, checkpoints("again").back() + ", step 36"));
+}
+
+/// A signal in the test after training: what the exit status promises is there, and the test alone is made again.
+TEST_F(ResumeTest, ASignalInTheTestAfterTraining) {
+  write("many.csv", easy_csv(6000));
+  const auto run = [](const std::string& out, const Words& more) {
+    return texts(out,
+                 with_defaults("--data many.csv --init curve --epochs 2 --batch-size 10 --split 40/20/5940", more));
+  };
+  for (const Words& more : {Words(), Words("--ema 0.9"), Words("--split 60/0/5940 --ema 0.5"), Words("--patience 1")}) {
+    SCOPED_TRACE(testing::PrintToString(more));
+    const std::string last = has(testing::PrintToString(more), "60/0") ? "step 12/12" : "epoch 2: validation";
+    for (const std::string out : {"whole", "cut"}) fs::remove_all(file(out));
+    succeeds(run("whole", more));
+    for (const auto& [number, status] : {std::pair(SIGTERM, 143), std::pair(SIGINT, 130), std::pair(SIGUSR1, 75)}) {
+      fs::remove_all(file("cut"));
+      const Result stopped = interrupted(run("cut", more), last, number);
+      if (stopped.status == 0) continue;  // it had already ended
+      EXPECT_EQ(stopped.status, status) << stopped.err;
+      EXPECT_EQ(stopped.out, "");
+      ASSERT_EQ(checkpoints("cut").size(), 1u);
+      EXPECT_TRUE(weights("cut") == weights("whole"));
+      const Result resumed = succeeds(resume("cut"));
+      EXPECT_FALSE(has(resumed.err, "epoch 1"));  // nothing is trained again
+      EXPECT_TRUE(weights("cut") == weights("whole"));
+      EXPECT_EQ(history("cut"), history("whole"));
+      EXPECT_TRUE(has(succeeds(resume("cut")).err, "cut is finished"));
+    }
+  }
+}
+
+/// Where the next steps would have other bits than before it is said.
+TEST_F(ResumeTest, AnotherCpuLevel) {
+  const auto at = [](const char* level) {
+    return Setting{.in_child = [level] { setenv("TERN_CPU_LEVEL", level, 1); }};
+  };
+  for (const char* level : {"v3", "v4"})
+    if (tern("tokenize", {.input = "a\n", .in_child = at(level).in_child}).status != 0)
+      GTEST_SKIP() << "levels: this machine or build lacks the CPU level " << level;
+  succeeds(arguments("run"), at("v4"));
+  unfinish("run");
+  copy("run", "same");
+  EXPECT_FALSE(has(succeeds(resume("same"), at("v4")).err, "CPU level"));
+  const Result other = succeeds(resume("run"), at("v3"));
+  EXPECT_TRUE(has(other.err, "CPU level v4 and goes on on CPU level v3"));
+  unfinish("run");
+  EXPECT_FALSE(has(succeeds(resume("run"), at("v3")).err, "CPU level"));
+}
+
+/// Commands that load a checkpoint's model verify its files.
+TEST_F(ResumeTest, ADamagedModelOfACheckpoint) {
+  succeeds(arguments("run", "--max-steps 10"));
+  const std::string checkpoint = "run/checkpoints/step-00000010";
+  const Words commands[] = {{"eval", checkpoint, "--data", "data.csv"},
+                            {"predict", checkpoint, "data.csv"},
+                            texts("new", {"--init", checkpoint})};
+  for (const std::string name : {"model.safetensors", "config.json", "vocab.txt"}) {
+    const std::string whole = read(checkpoint + "/" + name);
+    std::string damaged = whole;
+    char& digit = damaged[damaged.find_last_of("0123456789")];  // so that a .json file stays one
+    digit = static_cast<char>(digit ^ 1);
+    write(checkpoint + "/" + name, damaged);
+    for (const Words& command : commands) expect_error(tern(command), 1, {name, "damaged"});
+    EXPECT_FALSE(exists("new"));
+    write(checkpoint + "/" + name, whole);
+  }
+  for (const Words& command : commands) succeeds(command);
 }
 
 TEST_F(ResumeTest, KilledBeforeTheFirstWordWasWritten) {
