@@ -383,12 +383,12 @@ struct Clamp {
   }
 };
 
-/// Clamp whose gradient passes where x is NaN, and at no bound, even an infinite one: PyTorch's.
+/// Clamp whose derivative is 0 at infinite bounds too, as in PyTorch.
 struct Hardtanh : Clamp {
   static constexpr const char* name = "hardtanh";
   template <class F>
   TERN_HD F derivative(F x) const {
-    return math::select((x <= F(low)) | (x >= F(high)), F(0), F(1));
+    return math::select((x > F(low)) & (x < F(high)), F(1), F(0));
   }
 };
 

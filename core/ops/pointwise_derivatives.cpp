@@ -70,7 +70,7 @@ Tensor dy_by(const kernels::Clamp& op, const Tensor& dy, const Tensor& x) {
   return where(logical_and(x > op.low, x < op.high), dy, 0.0);
 }
 Tensor dy_by(const kernels::Hardtanh& op, const Tensor& dy, const Tensor& x) {
-  return where(logical_or(x <= op.low, x >= op.high), 0.0, dy);
+  return where(logical_and(x > op.low, x < op.high), dy, 0.0);
 }
 
 Tensor dy_by(const kernels::Sin&, const Tensor& dy, const Tensor& x) { return dy * cos(x); }
