@@ -76,7 +76,7 @@ void check_finished_run(const Json& before, const TrainArguments& now) {
   for (const OptionRow& row : now.rows())
     if (now.given(row.spec.name)) asked[row.recorded_name()] = given.at(row.recorded_name());
   const std::string differences = record_differences(TrainArguments(), before.at("options"), asked);
-  TERN_CHECK(differences.empty(), "resume: the run is finished, and was started with other values: ", differences, "; ",
+  TERN_CHECK(differences.empty(), "resume: the run was started with other values: ", differences, "; it is finished; ",
              further_text(before.at("options").value("out", std::string("RUN"))));
 }
 
