@@ -193,7 +193,8 @@ TEST(ViT, ANewHeadForOtherLabels) {
       kGolden + "vit_torchvision/model.safetensors",
       {.labels = {"x", "y"}, .heads = 3, .allow_new_head = true, .log = [&](const std::string& line) { said = line; }});
   EXPECT_EQ(model->forward(zeros({4, 3, 24, 24})).shape(), Shape({4, 2}));
-  EXPECT_TRUE(has(said, "the missing part is initialized"));
+  EXPECT_TRUE(
+      has(said, "a new classification head for 2 labels is initialized: the model has 5 labels and the data 2"));
 }
 
 TEST(ViTConfig, PresetsAndJson) {
