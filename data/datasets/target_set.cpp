@@ -190,7 +190,7 @@ void read_texts(const std::string& path, const std::function<void(const std::str
   }
   size_t text = 0;
   read_records(
-      path,
+      path, {},
       [&](const std::vector<std::string>& header, const Location& where) {
         text = find_column(text_column(), header, where);
       },
