@@ -9,11 +9,9 @@
 #include <vector>
 
 #include "tern/data/datasets/labelled_set.h"
+#include "tern/models/log.h"
 
 namespace tern::models {
-
-/// Takes one line about something that was read otherwise than might be expected.
-using Log = std::function<void(const std::string&)>;
 
 /// A field of a config.json and the member that holds it: one table serves reading, checking and writing.
 template <class Config>

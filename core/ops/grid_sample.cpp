@@ -22,7 +22,9 @@ struct Tap {
 Tensor reflected(const Tensor& place, double size, bool align_corners) {
   const double low = align_corners ? 0 : -0.5, span = align_corners ? size - 1 : size;
   if (span == 0) return mul(place, 0);
-  const Tensor distance = abs(sub(place, low)), extra = fmod(distance, span);
+  const Tensor distance = abs(sub(place, low));
+  // Farther away floats have no fractions: PyTorch takes the first pixel.
+  const Tensor extra = where(lt(distance.detach(), 0x1p31), fmod(distance, span), 0.0);
   const Tensor turned = gt(fmod(floor(div(distance, span)), 2), 0.5);
   return add(where(turned, span - extra, extra), low);
 }

@@ -80,7 +80,7 @@ void describe_machine(bool in_job, Device device) {
 
 void describe_file(const std::string& path) {
   const std::string extension = data::lower_ascii(std::filesystem::path(path).extension().string());
-  for (const char* data : {".csv", ".tsv", ".jsonl", ".txt"})
+  for (const char* data : {".csv", ".tsv", ".jsonl"})
     TERN_CHECK(extension != data || !tern::detail::name_exists(path), path, ": a file of data; info describes folders ",
                "of models and files of weights. 'tern train MODEL --data ", path, "' reads it");
   const StateFile file = load_state_file(path, {.whole = true});

@@ -5,7 +5,7 @@
 
 #include "tern/models/encoder/encoder.h"
 #include "tern/models/families.h"
-#include "tern/models/hf_config.h"
+#include "tern/models/log.h"
 
 namespace tern::models {
 

@@ -410,7 +410,7 @@ TEST_F(RowChainTest, BadNorms) {
   expect_error(call([](AddNormOptions& end) { end.residual = end.residual.to(int64); }), {"residual is"});
   expect_error(call([](AddNormOptions& end) { end.weight = zeros({21}); }), {"weight must be [20], got [21]"});
   expect_error(call([](AddNormOptions& end) { end.bias = zeros({20}).to(int32); }), {"bias must be float32", "int32"});
-  expect_error(call([](AddNormOptions& end) { end.eps = -1; }), {"eps must be >= 0, got -1"});
+  expect_error(call([](AddNormOptions& end) { end.eps = -1; }), {"eps must be a finite number >= 0, got -1"});
   expect_error(call([](AddNormOptions& end) { end.dropout.p = 2; }), {"dropout"});
 }
 

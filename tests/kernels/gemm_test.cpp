@@ -407,10 +407,9 @@ void check_weight_backward(const WeightCase& t, std::mt19937_64& random) {
       bias += dys[r * t.out + o];
       bias_magnitude += std::fabs(dys[r * t.out + o]);
     }
-    if (t.with_bias)
+    if (t.with_bias) {
       ASSERT_LE(std::fabs(dbias.at(o) - bias), tolerance(t.bias, t.dtype, bias, bias_magnitude, t.rows)) << o;
-    else
-      ASSERT_TRUE(std::isnan(dbias.at(o)));
+    }
     for (int64_t i = 0; i < t.in; ++i) {
       double sum = 0, magnitude = 0;
       for (int64_t r = 0; r < t.rows; ++r) {

@@ -286,7 +286,7 @@ TEST_F(ForeignFolders, HeadsOfMaskedImages) {
   EXPECT_FALSE(has(error(), "unexpected"));
   const std::string said = said_by(dir_.path(), {.labels = {"p", "q"}, .allow_new_head = true});
   EXPECT_TRUE(has(said, "the field my_own_key is not known and ignored")) << said;
-  EXPECT_TRUE(has(said, "the missing part is initialized")) << said;
+  EXPECT_TRUE(has(said, "a new classification head for 2 labels is initialized")) << said;
 }
 
 }  // namespace

@@ -173,7 +173,7 @@ TEST_F(PredictTest, ManyLinesInBoundedMemory) {
 
 /// As programs that SIGPIPE ends: without a word.
 TEST_F(PredictTest, AReaderThatGoesAwayEndsItQuietly) {
-  for (const char* command : {"predict curve", "tokenize"}) {
+  for (const char* command : {"predict curve --quiet", "tokenize"}) {
     std::string input;
     for (int i = 0; i < 20'000; ++i) input += "the movie was great\n";
     Process process(command, folder_, {.input = input});

@@ -53,6 +53,8 @@ class Target {
   virtual void* workspace(int64_t) { return nullptr; }
   virtual void upload(void*, const void*, int64_t) {}
   virtual void download(void*, const void*, int64_t) {}
+  /// Whether no call reaches the device any more.
+  virtual bool is_lost() const { return false; }
   /// Waits for the kernels. An error of theirs is a failure of the test.
   virtual void wait() {}
 
