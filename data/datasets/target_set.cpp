@@ -117,7 +117,8 @@ class LabelRows {
   }
   void finish(TargetSet& set) {
     TERN_CHECK(!ids_.empty() || !any_name_, set.texts.name, ": no row has a label");
-    set.label_names = index_.finish(set.texts.name, ids_, LabelOrder::kByName);
+    set.label_names =
+        index_.finish(set.texts.name, ids_, any_name_ ? LabelOrder::kByName : LabelOrder::kIntegersByValue);
     const auto width = static_cast<int64_t>(set.label_names.size());
     set.targets = zeros({static_cast<int64_t>(ends_.size()), width});
     float* row = set.targets.data<float>();

@@ -237,6 +237,8 @@ class ImagePredictor final : public Predictor {
       images_.push_back(data::read_image(name));
       names_.push_back(name);
       bytes_ += images_.back().pixels.size();
+    } catch (const OutOfMemoryError&) {
+      throw;
     } catch (const Error& error) {
       flush();  // the answers keep the order of the inputs
       if (++unread_ > 1) std::cerr << "tern: " << reason_ << "\n";

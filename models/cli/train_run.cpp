@@ -410,7 +410,7 @@ class TrainRun {
   void name_newest_checkpoint() {
     try {
       const auto log = [this](const std::string& line) { progress_.log(line); };
-      if (const auto newest = models::newest_checkpoint(folder_->checkpoints(), log))
+      if (const auto newest = models::newest_checkpoint(folder_->checkpoints(), log, folder_->id()))
         progress_.log("the newest checkpoint, with finite weights, is " + *newest);
     } catch (const Error& error) {
       progress_.log(error.what());
@@ -449,6 +449,9 @@ class TrainRun {
                  {"reserved_memory_bytes", memory.peak_reserved_bytes},
                  {"model_state_bytes", result.memory.total()},
                  {"model_state_bytes_expected", result.memory.expected}};
+    // Before the line of the results, by which a run counts as finished.
+    TERN_CHECK(!test || test->is_finite(), not_finite_text("test", *test), ", with the weights of step ", result.steps,
+               result.best_epoch > 0 ? " or those of the best epoch before it" : "");
     if (test) {
       last["test_" + metric] = shown_metric(kind, *test);
       last["test_loss"] = test->loss;
@@ -466,8 +469,6 @@ class TrainRun {
         << (memory.peak_live_bytes >> 20) << " MiB; run folder: " << folder_->path();
     progress_.log(log.str());
     if (parallel_) progress_.log(memory_text(result.memory));
-    TERN_CHECK(!test || test->is_finite(), not_finite_text("test", *test), ", with the weights of step ", result.steps,
-               result.best_epoch > 0 ? " or those of the best epoch before it" : "");
     std::cout << "test " << (test ? evaluation_text(kind, *test) : metric_name(kind) + ": none, there are no test rows")
               << std::endl;
   }

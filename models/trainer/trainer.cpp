@@ -45,7 +45,7 @@ class Loop {
     while (!finished()) {
       if (!position_.validated) {
         run_epoch();
-        require_finite_weights();
+        check_weights();
       }
       if (!result_.stopped && !position_.validated) validate();
       // The position stays at the end of the last epoch: a checkpoint of it can be written in the test.
@@ -267,12 +267,18 @@ class Loop {
     if (ranks() > 1) options_.parallel->broadcast_buffers();
   }
 
+  /// All ranks must call this function: statistics of a rank alone, which count for nothing, may not be finite.
+  void check_weights() {
+    NoGrad off;
+    take_statistics_of_rank_0();
+    require_finite_weights();
+  }
+
   void checkpoint() {
     if (!options_.checkpoints) return;
     finish_all();
     NoGrad off;
-    take_statistics_of_rank_0();
-    require_finite_weights();
+    check_weights();
     const StateView optimizer = step_.state();
     if (rank() != 0) {
       last_checkpoint_ = Clock::now();

@@ -58,6 +58,21 @@ TEST_F(TargetSetTest, KnownLabelsByTheOneRule) {
                        {"m.csv: ", "the labels POS, Red, red, ", "LABEL_0, LABEL_1"}));
 }
 
+/// Sorted as texts they would be 0, 1, 10, 2, ...
+TEST_F(TargetSetTest, NumbersOfOutputsWithoutNames) {
+  Names outputs;
+  std::string text = "text,labels\n";
+  for (int i = 0; i < 11; ++i) {
+    outputs.push_back("LABEL_" + std::to_string(i));
+    text += "a," + std::to_string(i) + "\n";
+  }
+  const TargetSet set = read_multi_label(write("m.csv", text), {.known_labels = outputs});
+  EXPECT_EQ(set.label_names, outputs);
+  for (int64_t row = 0; row < 11; ++row)
+    for (int64_t label = 0; label < 11; ++label)
+      EXPECT_EQ(set.targets.to_vector<float>()[static_cast<size_t>(row * 11 + label)], row == label ? 1 : 0);
+}
+
 TEST_F(TargetSetTest, TextsAlone) {
   const auto texts_of = [&](const std::string& name, const std::string& bytes) {
     Names texts;

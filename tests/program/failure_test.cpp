@@ -124,6 +124,7 @@ TEST_F(FailureTest, ARunThatEndsWithoutNumbersFails) {
     EXPECT_EQ(result.out, "");  // no metric
     EXPECT_TRUE(has(result.err, "step 1")) << result.err;
     EXPECT_TRUE(has(result.err, "nan") || has(result.err, "NaN")) << result.err;
+    EXPECT_FALSE(has(tern("resume run").err, "is finished"));  // such a run has no results
   }
 }
 
