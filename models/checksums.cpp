@@ -81,7 +81,7 @@ void check_model_files(const std::string& path) {
   std::error_code ignored;
   fs::path dir = path;
   if (!fs::is_directory(dir, ignored)) dir = dir.parent_path();
-  // state.json marks a checkpoint of Tern's: another program's checksums.json has a form of its own.
+  // Only checkpoints of Tern have a state.json; checksums.json of another program has another form.
   if (!fs::exists(dir / kChecksums, ignored) || !fs::exists(dir / "state.json", ignored)) return;
   // What only a resumed run reads may be missing: it is three quarters of a checkpoint.
   check_checksums(dir.string(), {"optimizer.safetensors", "best.safetensors", "state.json"});

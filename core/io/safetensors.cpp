@@ -26,7 +26,7 @@ constexpr uint64_t kMaxHeader = 100'000'000;
 
 constexpr const char* kNames[] = {"F64", "F32", "BF16", "F16", "I64", "I32", "U8", "BOOL"};  // by DType
 
-/// An element type of the format that Tern has not, or reads as a larger one.
+/// An element type of safetensors that Tern lacks, or reads as a larger one.
 struct OtherType {
   const char* name;
   int bits;

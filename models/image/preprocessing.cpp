@@ -88,7 +88,7 @@ ImagePreprocessing ImagePreprocessing::from_json(const std::string& text, const 
   ConfigFields fields(text, source);
   ImagePreprocessing result;
   for (int c = 0; c < 3; ++c) result.normalization.mean[c] = result.normalization.std[c] = 0.5f;
-  // Others have steps of their own, which their files do not name.
+  // Other image processors take steps that their files do not name.
   std::string processor(kProcessors[0]);
   for (const char* name : {"feature_extractor_type", "image_processor_type"}) fields.read(name, processor);
   const bool cuts = one_of(kCuttingProcessors, processor);

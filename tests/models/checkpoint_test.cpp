@@ -138,7 +138,7 @@ TEST_F(CheckpointTest, OfAnotherRun) {
   EXPECT_TRUE(newest("theirs").ends_with("step-00000005"));
   EXPECT_TRUE(newest("").ends_with("step-00000005"));
   test::expect_error([&] { newest("third"); }, {"no checkpoint is whole", "another run"});
-  save_as("mine", 5);  // not taken for one's own, although it is of the same state
+  save_as("mine", 5);  // another run's checkpoint, although its state is the same
   EXPECT_TRUE(newest("mine").ends_with("step-00000005"));
   save(7);  // of a program without ids
   EXPECT_TRUE(newest("mine").ends_with("step-00000007"));

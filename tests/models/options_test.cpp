@@ -53,7 +53,7 @@ TEST(OptionsTest, EveryRowHasAHelpAndADistinctName) {
   }
 }
 
-/// No option takes an empty value: from a word of its own, after "=", or in the option file.
+/// No option takes an empty value: not as a separate word, after "=", or in the option file.
 TEST(OptionsTest, AnEmptyValueIsRefusedByEveryOption) {
   test::TemporaryFolder folder;
   const std::string file = (folder.path() / "options.toml").string();

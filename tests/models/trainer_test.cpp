@@ -280,7 +280,7 @@ TEST(Trainer, NonFiniteLossNamesTheStepAndChangesNothing) {
   EXPECT_EQ(task.weight(), task.seen.weights[0]);
 }
 
-/// The update of the last step can leave weights that no later loss tells of.
+/// The last update may leave weights that are not finite, which no later loss shows.
 TEST(Trainer, WeightsThatAreNotFinite) {
   // Loss 1e36 and gradient -2e18 are finite, the update by a rate of 1e25 is not.
   LineTask task({.targets = {{0, 1e18}}});
