@@ -150,7 +150,7 @@ function(tern_library)
   if(TERN_CUDA)
     list(APPEND parts tern_cuda tern_cuda_host tern_cuda_kernels)
     list(APPEND libraries ${TERN_CUDA_LIBRARIES})
-    # Files that use Tern may have kernels for their ops (kernels/cuda/pointwise_kernel.h).
+    # Files that use Tern may have kernels for their ops (kernels/cuda/pointwise/kernel.h).
     list(APPEND definitions TERN_CUDA)
     target_compile_definitions(tern_models INTERFACE TERN_CUDA)
     set(device tern_cuda)

@@ -49,7 +49,7 @@ install(FILES ${PROJECT_SOURCE_DIR}/data/assets/README.md DESTINATION ${CMAKE_IN
 # The public headers are those that tern.h and bench/benchmark.h reach; with CUDA also those of a file with the kernels of an op.
 set(TERN_PUBLIC_HEADERS tern.h bench/benchmark.h)
 if(TERN_CUDA)
-  list(APPEND TERN_PUBLIC_HEADERS kernels/cuda/pointwise_kernel.h)
+  list(APPEND TERN_PUBLIC_HEADERS kernels/cuda/pointwise/kernel.h)
 endif()
 configure_file(${PROJECT_SOURCE_DIR}/cmake/TernInstallHeaders.cmake.in ${PROJECT_BINARY_DIR}/TernInstallHeaders.cmake
                @ONLY)

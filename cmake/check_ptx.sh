@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# check_ptx.sh [--update] [--all] [ROOT]: compiles every kernels/cuda/*.cu with nvcc for sm_90a and checks each kernel's
+# check_ptx.sh [--update] [--all] [ROOT]: compiles every .cu file of kernels/cuda with nvcc for sm_90a and checks each kernel's
 # PTX and ptxas report; then the attention kernels for sm_80, or with --all all kernels for sm_80, sm_100 and sm_120,
 # where they must not spill registers either (--all takes about twice the time; it must pass before a release).
 # check_ptx.sh --only PATTERN [ROOT]: only the second part, for the files whose names match.
@@ -28,19 +28,19 @@ table=kernels/cuda/resources.md
 
 # Kernels that require 16-byte accesses: patterns of "FILE KERNEL" and the accesses that each instance must have.
 vectorised=(
-  'both ^pointwise_float (Forward|Backward)Body'
+  'both ^pointwise/float[a-z_]*.cu (Forward|Backward)Body'
   'both ^copy.cu elementwise_kernel<[^d].*Identity'  # but doubles
-  'both ^softmax.cu softmax_'
+  'both ^softmax/softmax.cu softmax_'
   'both ^norm.cu layer_norm_'
   'both ^dropout.cu dropout_kernel'
-  'both ^cross_entropy.cu cross_entropy_backward'
-  'loads ^cross_entropy.cu cross_entropy_kernel'
-  'both ^optimizer.cu ^(update|scale|average)_kernel'
-  'loads ^gradient_norm.cu block_norm_kernel'
-  'loads ^(linear|column_sum).cu column_parts_kernel'
-  'loads ^(reduce_.*|arg_extreme).cu reduce_kernel<.*ReduceAccess\)[12]'
-  'both ^depthwise.cu depthwise_kernel<.*, [48],'  # but doubles and single channels
-  'loads ^attention_(forward|backward)(_sm90)?.cu flash_'
+  'both ^softmax/cross_entropy.cu cross_entropy_backward'
+  'loads ^softmax/cross_entropy.cu cross_entropy_kernel'
+  'both ^optimizer/optimizer.cu ^(update|scale|average)_kernel'
+  'loads ^optimizer/gradient_norm.cu block_norm_kernel'
+  'loads ^(gemm/linear|reduce/column_sum).cu column_parts_kernel'
+  'loads ^reduce/(float|half|integer|arg_extreme).cu reduce_kernel<.*ReduceAccess\)[12]'
+  'both ^convolution/depthwise.cu depthwise_kernel<.*, [48],'  # but doubles and single channels
+  'loads ^attention/(forward|backward)(_sm90)?.cu flash_'
 )
 
 nvcc=$(PATH=${CUDA_HOME:+$CUDA_HOME/bin:}$PATH:/usr/local/cuda/bin command -v nvcc || true)
@@ -61,13 +61,19 @@ if ! cmake --preset ci-cuda >"$scratch/configured" 2>&1; then
   exit 1
 fi
 ninja -C "$build" -t commands kernels/libtern_cuda_kernels.a | grep ' -x cu -c ' >"$scratch/commands"
-mkdir -p "$build/kernels/CMakeFiles/tern_cuda_kernels.dir/cuda"
+(cd kernels && find cuda -type d) | while read -r folder; do mkdir -p "$build/kernels/CMakeFiles/tern_cuda_kernels.dir/$folder"; done
+
+name_of() {  # COMMAND: prints its file's path below kernels/cuda, with - for /
+  sed 's|.*/kernels/cuda/\([a-z_0-9/]*\)\.cu -o .*|\1|; s|/|-|g' <<<"$1"
+}
+file_of() { echo "${1//-//}.cu"; }  # NAME
+export -f name_of file_of
 
 compile() {  # COMMAND: writes the object with its PTX as text, and the ptxas report, to the scratch folder
   local name
-  name=$(sed 's|.*/\([a-z_0-9]*\)\.cu -o .*|\1|' <<<"$1")
+  name=$(name_of "$1")
   if ! (cd "$BUILD" && eval "$(sed "s| -o [^ ]*| -o '$SCRATCH/$name.o'|" <<<"$1")") >"$SCRATCH/$name.log" 2>&1; then
-    echo "$name.cu: does not compile"
+    echo "$(file_of "$name"): does not compile"
     cat "$SCRATCH/$name.log"
     return 1
   fi
@@ -78,15 +84,15 @@ export BUILD=$build SCRATCH=$scratch
 
 compile_others() {  # COMMAND: prints the kernels that spill on $others
   local name target targets=""
-  name=$(sed 's|.*/\([a-z_0-9]*\)\.cu -o .*|\1|' <<<"$1")
+  name=$(name_of "$1")
   for target in $OTHERS; do targets+=" --generate-code=arch=compute_$target,code=sm_$target"; done
   if ! (cd "$BUILD" && eval "$(sed -E "s| -o [^ ]*| -o '$SCRATCH/$name.others.o'|; s| \"?--generate-code=[^ ]*||g; s| -c |$targets -c |" <<<"$1")") \
     >"$SCRATCH/$name.others" 2>&1; then
-    echo "$name.cu: does not compile for sm_${OTHERS// /, sm_}"
+    echo "$(file_of "$name"): does not compile for sm_${OTHERS// /, sm_}"
     cat "$SCRATCH/$name.others"
     return 1
   fi
-  awk -v file="$name.cu" -v targets="$OTHERS" '
+  awk -v file="$(file_of "$name")" -v targets="$OTHERS" '
     /Compiling entry function/ { split($0, part, "\047"); kernel = part[2]; target = part[4]; ++seen[target] }
     /bytes spill stores/ {
       for (i = 1; i < NF; ++i) if ($i + 0 > 0 && $(i + 1) == "bytes" && $(i + 2) == "spill") bytes += $i
@@ -110,7 +116,7 @@ export OTHERS=$others
 each_command() {  # FUNCTION COMMANDS
   tr '\n' '\0' <"$2" | xargs -0 -r -n 1 -P "$(nproc)" bash -c "$1"' "$0"'
 }
-select_files() { grep -E "/[a-z_0-9]*($1)[a-z_0-9]*\.cu -o " "$scratch/commands" >"$scratch/chosen"; }
+select_files() { grep -E "/kernels/cuda/[a-z_0-9/]*($1)[a-z_0-9/]*\.cu -o " "$scratch/commands" >"$scratch/chosen"; }
 
 if ((others_alone)); then
   select_files "$only" || { echo "no file of kernels/cuda matches $only" && exit 2; }
@@ -129,7 +135,7 @@ report() {
   local log
   for log in "$scratch"/*.log; do
     [[ -e $log ]] || continue
-    awk -v file="$(basename "$log" .log).cu" '
+    awk -v file="$(file_of "$(basename "$log" .log)")" '
       FNR == 1 { ++input }
       input == 1 && /Compiling entry function/ { split($0, part, "\047"); name = part[2]; kernels[++count] = name }
       input == 1 && /bytes stack frame/ && name != "" {
@@ -208,7 +214,7 @@ instructions() {
   for ptx in "$scratch"/*.ptx; do
     [[ -e $ptx && $(basename "$ptx") != cub.ptx ]] || continue
     { grep -hoE '(wgmma|mma\.sync|ldmatrix|cp\.async|fence\.proxy|ex2\.)[^;]*;' "$ptx" || true; } |
-      awk -v file="$(basename "$ptx" .ptx).cu" '{
+      awk -v file="$(file_of "$(basename "$ptx" .ptx)")" '{
         gsub(/%[a-z]+[0-9]+/, "%"); gsub(/\+[0-9]+\]/, "]"); gsub(/[ \t]+/, " ")
         while (match($0, /%(, ?%)+/)) {
           before = substr($0, 1, RSTART - 1); list = substr($0, RSTART, RLENGTH); after = substr($0, RSTART + RLENGTH)
@@ -216,8 +222,8 @@ instructions() {
           $0 = before count " registers" after
         }
         printf "| %s | `%s` |\n", file, $0
-      }' | LC_ALL=C sort -u
-  done
+      }'
+  done | LC_ALL=C sort -u
 }
 
 {
@@ -249,7 +255,7 @@ END
 } >"$scratch/table"
 
 awk -F '\t' '$6 > 0 { printf "%s: %s spills %d bytes\n", $1, $2, $6; bad = 1 } END { exit bad }' "$scratch/report" || status=1
-if grep -H -i 'wgmma.*serialized' "$scratch"/*.log | sed "s|$scratch/||; s|\\.log:|.cu: |"; then status=1; fi
+if grep -H -i 'wgmma.*serialized' "$scratch"/*.log | sed "s|$scratch/||; s|-|/|; s|\\.log:|.cu: |"; then status=1; fi
 for promise in "${vectorised[@]}"; do
   read -r what file kernel <<<"$promise"
   awk -F '\t' -v what="$what" -v file="$file" -v kernel="$kernel" '

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/dist/placement.h"
 
 namespace tern::dist {

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <cstdint>
 
-#include "tern/kernels/math.h"
+#include "tern/kernels/math/math.h"
 #include "tern/kernels/view.h"
 
 namespace tern::kernels {

@@ -13,7 +13,7 @@
 
 #include <cmath>
 
-#include "tern/kernels/math.h"
+#include "tern/kernels/math/math.h"
 
 namespace tern::kernels::distance {
 

@@ -1,9 +1,9 @@
 #pragma once
 // The activations that the kernels of convolutional networks compute with their own pass.
 
-#include "tern/kernels/pointwise_activation.h"
-#include "tern/kernels/pointwise_tiles.h"
-#include "tern/kernels/pointwise_unary.h"
+#include "tern/kernels/pointwise/activation.h"
+#include "tern/kernels/pointwise/tiles.h"
+#include "tern/kernels/pointwise/unary.h"
 
 namespace tern::kernels {
 

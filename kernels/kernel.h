@@ -5,7 +5,7 @@
 //
 // declares one function per CPU level (cpu_v2, cpu_v3, cpu_v4: the x86-64 micro-architecture levels), one for CUDA with
 // the same signature, and the callable `kernels::layer_norm_forward` that chooses by the stream's device and, on the
-// CPU, by the level found at start. kernels/cpu/*.cpp is compiled once per level, into one shared object for each
+// CPU, by the level found at start. kernels/cpu is compiled once per level, into one shared object for each
 // level. The floors above are compiled the same way with and without CUDA: a program is linked with kernels/cuda or,
 // without CUDA, with core/no_cuda, whose functions throw.
 // A kernel does not allocate, does not depend on autograd and does not check what its caller can check.

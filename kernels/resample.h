@@ -3,7 +3,7 @@
 // axis.
 
 #include "tern/kernels/kernel.h"
-#include "tern/kernels/math.h"
+#include "tern/kernels/math/math.h"
 
 namespace tern::kernels {
 

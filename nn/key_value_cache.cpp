@@ -5,8 +5,8 @@
 #include <utility>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/indexing.h"
-#include "tern/core/ops/rearrange.h"
+#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/rearrange.h"
 #include "tern/core/tensor/size_checks.h"
 
 namespace tern::nn {

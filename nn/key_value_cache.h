@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "tern/core/ops/attention.h"
+#include "tern/core/ops/attention/attention.h"
 
 namespace tern::nn {
 

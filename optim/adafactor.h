@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tern/kernels/layerwise_optimizer.h"
+#include "tern/kernels/optimizer/layerwise.h"
 #include "tern/optim/rule_optimizer.h"
 
 namespace tern::optim {
@@ -27,7 +27,7 @@ struct AdafactorOptions {
 /// Shazeer and Stern, "Adafactor: Adaptive Learning Rates with Sublinear Memory Cost", arXiv:1804.04235, with
 /// torch.optim.Adafactor's defaults and order of operations. State: row_var and col_var of parameters with two
 /// dimensions or more (for a matrix [m, n]: m + n numbers), variance of the others. Three passes over all parameters;
-/// kernels/layerwise_optimizer.h says what they read and write.
+/// kernels/optimizer/layerwise.h says what they read and write.
 using Adafactor = RuleOptimizer<AdafactorOptions>;
 
 }  // namespace tern::optim

@@ -3,9 +3,9 @@
 #include <cmath>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/pointwise.h"
-#include "tern/core/ops/reduce.h"
-#include "tern/kernels/optimizer.h"
+#include "tern/core/ops/pointwise/pointwise.h"
+#include "tern/core/ops/reduce/reduce.h"
+#include "tern/kernels/optimizer/optimizer.h"
 #include "tern/optim/gradient_norm.h"
 
 namespace tern::optim {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/optim/gradient_norm.h"
 
 namespace tern::optim {

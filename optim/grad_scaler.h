@@ -14,7 +14,7 @@
 #include <map>
 #include <optional>
 
-#include "tern/kernels/loss_scale.h"
+#include "tern/kernels/optimizer/loss_scale.h"
 #include "tern/optim/optimizer.h"
 
 namespace tern::optim {

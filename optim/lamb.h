@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tern/kernels/layerwise_optimizer.h"
+#include "tern/kernels/optimizer/layerwise.h"
 #include "tern/optim/rule_optimizer.h"
 
 namespace tern::optim {
@@ -27,7 +27,7 @@ struct LambOptions {
 /// You et al., "Large Batch Optimization for Deep Learning", arXiv:1904.00962, algorithm 2, with the correction of
 /// Adam's bias: Adam's update, weight decay added, times |weight| / |update| of each parameter (1 where either is 0).
 /// As in NVIDIA's Apex and timm, groups without weight decay keep Adam's update. State exp_avg, exp_avg_sq. Two passes
-/// over all parameters; kernels/layerwise_optimizer.h says what they read and write.
+/// over all parameters; kernels/optimizer/layerwise.h says what they read and write.
 using Lamb = RuleOptimizer<LambOptions>;
 
 }  // namespace tern::optim

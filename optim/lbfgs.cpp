@@ -7,9 +7,9 @@
 #include <vector>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/indexing.h"
-#include "tern/core/ops/pointwise.h"
-#include "tern/core/ops/reduce.h"
+#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/pointwise/pointwise.h"
+#include "tern/core/ops/reduce/reduce.h"
 #include "tern/optim/optimizer.h"
 
 namespace tern::optim {

@@ -4,7 +4,7 @@
 #include <map>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pointwise/pointwise.h"
 
 namespace tern::optim {
 namespace {

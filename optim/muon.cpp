@@ -5,9 +5,9 @@
 #include <map>
 #include <tuple>
 
-#include "tern/core/ops/indexing.h"
-#include "tern/core/ops/matmul.h"
-#include "tern/core/ops/vector_norm.h"
+#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/matmul/matmul.h"
+#include "tern/core/ops/reduce/vector_norm.h"
 #include "tern/optim/adam.h"
 
 namespace tern::optim {

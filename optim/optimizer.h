@@ -16,8 +16,8 @@
 #include <vector>
 
 #include "tern/core/autograd/parameter.h"
-#include "tern/core/ops/transfer.h"
-#include "tern/kernels/optimizer.h"
+#include "tern/core/ops/tensor/transfer.h"
+#include "tern/kernels/optimizer/optimizer.h"
 
 namespace tern::optim {
 

@@ -1,12 +1,12 @@
 #pragma once
 // An optimizer of an options struct, which has kName, lr, weight_decay, maximize and master_weights, and either
-//   kahan, capturable and rule(): a rule for one weight (kernels/optimizer_rules.h), for all weights in one pass;
+//   kahan, capturable and rule(): a rule for one weight (kernels/optimizer/rules.h), for all weights in one pass;
 //   docs/examples/custom_optimizer.cpp is an example. A rule that needs whole parameters also has states() and
 //   update_all(stream, rules of the groups, tensors, step), which calls its kernels; optim/lamb.h is an example
 //   check(), states() and update(parameters): a rule for whole parameters, made of ops; optim/muon.h is one
 
-#include "tern/core/ops/pointwise.h"
-#include "tern/kernels/optimizer_tiles.h"
+#include "tern/core/ops/pointwise/pointwise.h"
+#include "tern/kernels/optimizer/tiles.h"
 #include "tern/optim/optimizer.h"
 
 namespace tern::optim {

@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/optim/optimizer.h"
 

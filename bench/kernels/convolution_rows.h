@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tern/bench/benchmark.h"
-#include "tern/kernels/convolution.h"
+#include "tern/kernels/convolution/convolution.h"
 
 namespace tern::bench {
 

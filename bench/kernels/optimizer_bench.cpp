@@ -1,6 +1,6 @@
 // Optimizer updates of the 66 M parameters of DistilBERT in 100 tensors, in bytes that must move.
 
-#include "tern/kernels/optimizer.h"
+#include "tern/kernels/optimizer/optimizer.h"
 
 #include <bit>
 #include <memory>
@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "tern/bench/benchmark.h"
-#include "tern/kernels/layerwise_optimizer.h"
-#include "tern/kernels/optimizer_tiles.h"
+#include "tern/kernels/optimizer/layerwise.h"
+#include "tern/kernels/optimizer/tiles.h"
 
 namespace tern::bench {
 namespace {
@@ -78,7 +78,7 @@ void add_rule(const std::string& name, const Rule& rule, DType dtype = float32) 
   });
 }
 
-/// Tensors as matrices with this many columns; 0: as vectors. `bytes`: layerwise_optimizer.h's.
+/// Tensors as matrices with this many columns; 0: as vectors. `bytes`: optimizer/layerwise.h's.
 template <class Rule>
 void add_layerwise(const std::string& name, const Rule& rule, unsigned states, int64_t columns, int64_t bytes) {
   add(name, work_of(bytes), [=]() -> Call {

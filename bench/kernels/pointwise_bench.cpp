@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "tern/bench/benchmark.h"
-#include "tern/kernels/pointwise_ops.h"
+#include "tern/kernels/pointwise/ops.h"
 
 namespace tern::bench {
 namespace {

@@ -1,6 +1,6 @@
 // Rotary embeddings of queries: tokens, heads, head_dim.
 
-#include "tern/core/ops/rotary.h"
+#include "tern/core/ops/attention/rotary.h"
 
 #include "tern/bench/benchmark.h"
 

@@ -5,7 +5,7 @@
 #include <memory>
 
 #include "tern/bench/train/model_step.h"
-#include "tern/core/ops/attention.h"
+#include "tern/core/ops/attention/attention.h"
 
 namespace tern::bench {
 

@@ -3,9 +3,9 @@
 #include <algorithm>
 
 #include "tern/kernels/base/check.h"
-#include "tern/kernels/cuda/cudnn_attention.h"
-#include "tern/kernels/cuda/cudnn_convolution.h"
-#include "tern/kernels/cuda/gemm_settings.h"
+#include "tern/kernels/cuda/cudnn/attention.h"
+#include "tern/kernels/cuda/cudnn/convolution.h"
+#include "tern/kernels/cuda/gemm/settings.h"
 
 namespace tern {
 

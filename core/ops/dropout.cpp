@@ -5,11 +5,11 @@
 #include <vector>
 
 #include "tern/core/autograd/function.h"
-#include "tern/core/ops/pointwise.h"
-#include "tern/core/ops/pool.h"
+#include "tern/core/ops/image/pool.h"
+#include "tern/core/ops/indexing/rearrange.h"
+#include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/random.h"
-#include "tern/core/ops/rearrange.h"
-#include "tern/core/ops/reduce.h"
+#include "tern/core/ops/reduce/reduce.h"
 #include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/norm.h"
 

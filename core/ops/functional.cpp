@@ -2,8 +2,8 @@
 
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/indexing.h"
-#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/pointwise/pointwise.h"
 
 namespace tern {
 namespace {

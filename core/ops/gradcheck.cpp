@@ -4,8 +4,8 @@
 
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/pointwise.h"
-#include "tern/core/ops/reduce.h"
+#include "tern/core/ops/pointwise/pointwise.h"
+#include "tern/core/ops/reduce/reduce.h"
 
 namespace tern {
 namespace {

@@ -4,16 +4,16 @@
 #include <cmath>
 #include <numbers>
 
-#include "tern/core/ops/indexing.h"
-#include "tern/core/ops/pointwise.h"
-#include "tern/core/ops/pointwise_function.h"
-#include "tern/core/ops/reduce.h"
-#include "tern/core/ops/reduction.h"
-#include "tern/core/ops/softmax.h"
-#include "tern/core/ops/sort.h"
+#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/pointwise/function.h"
+#include "tern/core/ops/pointwise/pointwise.h"
+#include "tern/core/ops/reduce/reduce.h"
+#include "tern/core/ops/reduce/run_reduction.h"
+#include "tern/core/ops/reduce/softmax.h"
+#include "tern/core/ops/sort/sort.h"
 #include "tern/kernels/copy.h"
-#include "tern/kernels/math.h"
-#include "tern/kernels/pointwise_random.h"
+#include "tern/kernels/math/math.h"
+#include "tern/kernels/pointwise/random.h"
 
 namespace tern {
 namespace {

@@ -5,7 +5,7 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/memory/allocator.h"
-#include "tern/core/ops/matmul.h"
+#include "tern/core/ops/matmul/matmul.h"
 #include "tern/kernels/copy.h"
 
 namespace tern {

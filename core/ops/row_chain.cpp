@@ -1,7 +1,7 @@
 #include "tern/core/ops/row_chain.h"
 
-#include "tern/core/ops/attention_call.h"
-#include "tern/core/ops/linear_inputs.h"
+#include "tern/core/ops/attention/call.h"
+#include "tern/core/ops/matmul/linear_inputs.h"
 #include "tern/core/ops/workspace.h"
 
 namespace tern {

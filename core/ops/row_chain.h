@@ -6,9 +6,9 @@
 #include <functional>
 #include <vector>
 
-#include "tern/core/ops/attention.h"
-#include "tern/core/ops/linear.h"
-#include "tern/core/ops/norm.h"
+#include "tern/core/ops/attention/attention.h"
+#include "tern/core/ops/matmul/linear.h"
+#include "tern/core/ops/norm/norm.h"
 #include "tern/kernels/row_chain.h"
 
 namespace tern {

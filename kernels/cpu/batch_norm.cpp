@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tern/kernels/convert.h"
-#include "tern/kernels/cpu/gemm_blocks.h"
+#include "tern/kernels/cpu/gemm/blocks.h"
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/parallel.h"
 

@@ -19,7 +19,7 @@ namespace {
 constexpr int64_t kSide = 64;  // rows and columns of a block, and elements of a row that are added up at a time
 constexpr int kRowsTogether = 4, kVectorsTogether = 2;  // as many sums as are added up in registers
 
-// Wider than those of cpu/vector.h: these loops are bound by arithmetic.
+// Wider than those of cpu/simd/vector.h: these loops are bound by arithmetic.
 #if defined(__AVX512F__)
 constexpr int kWideBytes = 64;
 #else

@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "tern/kernels/bits.h"
-#include "tern/kernels/cpu/tile.h"
-#include "tern/kernels/math.h"
+#include "tern/kernels/cpu/simd/tile.h"
+#include "tern/kernels/math/math.h"
 #include "tern/kernels/parallel.h"
 #include "tern/kernels/random_fill.h"
 

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "tern/kernels/cpu/attention_simd.h"
+#include "tern/kernels/cpu/attention/simd.h"
 #include "tern/kernels/random.h"
 #include "tern/kernels/view.h"
 

@@ -7,8 +7,8 @@
 #include <cstring>
 
 #include "tern/kernels/bits.h"
-#include "tern/kernels/cpu/halves.h"
-#include "tern/kernels/cpu/tile.h"
+#include "tern/kernels/cpu/simd/halves.h"
+#include "tern/kernels/cpu/simd/tile.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {

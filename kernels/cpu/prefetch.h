@@ -1,5 +1,5 @@
 #pragma once
-// Memory that is needed soon. Included only by kernels/cpu/*.cpp.
+// Memory that is needed soon. Included only by kernels/cpu.
 
 #include <algorithm>
 #include <cstdint>

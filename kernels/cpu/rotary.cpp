@@ -6,9 +6,9 @@
 #include <cmath>
 #include <numbers>
 
-#include "tern/kernels/cpu/tile.h"
-#include "tern/kernels/math.h"
-#include "tern/kernels/math_near.h"
+#include "tern/kernels/cpu/simd/tile.h"
+#include "tern/kernels/math/math.h"
+#include "tern/kernels/math/near.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {

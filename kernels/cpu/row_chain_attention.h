@@ -1,8 +1,8 @@
 #pragma once
 // Attention of the sequences in a block of rows, whose queries, keys and values a product has just computed.
 
-#include "tern/kernels/cpu/attention_forward.h"
-#include "tern/kernels/cpu/gemm_plan.h"
+#include "tern/kernels/cpu/attention/forward.h"
+#include "tern/kernels/cpu/gemm/plan.h"
 #include "tern/kernels/row_chain_segments.h"
 
 namespace tern::kernels::TERN_CPU {

@@ -1,12 +1,12 @@
 #pragma once
 // Helpers of the row kernels: conversion to the compute type, and sums whose order is the same at every CPU level.
-// Included only by kernels/cpu/*.cpp.
+// Included only by kernels/cpu.
 
 #include <algorithm>
 #include <utility>
 
-#include "tern/kernels/cpu/halves.h"
-#include "tern/kernels/cpu/vector.h"
+#include "tern/kernels/cpu/simd/halves.h"
+#include "tern/kernels/cpu/simd/vector.h"
 #include "tern/kernels/types.h"
 
 namespace tern::kernels::TERN_CPU {

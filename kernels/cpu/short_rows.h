@@ -1,7 +1,7 @@
 #pragma once
 // Short rows in blocks: a block is transposed, so that a vector holds the same column of several rows. Loops over one
 // row of a few elements would spend most of their time on what they do once per row. Included only by
-// kernels/cpu/*.cpp.
+// kernels/cpu.
 
 #include "tern/kernels/cpu/rows.h"
 

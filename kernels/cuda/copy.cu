@@ -4,7 +4,7 @@
 
 #include "tern/kernels/bits.h"
 #include "tern/kernels/cuda/strided.h"
-#include "tern/kernels/math.h"
+#include "tern/kernels/math/math.h"
 #include "tern/kernels/random_fill.h"
 
 namespace tern::kernels::cuda {

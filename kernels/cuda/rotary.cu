@@ -6,7 +6,7 @@
 #include <numbers>
 
 #include "tern/kernels/cuda/values.h"
-#include "tern/kernels/math.h"
+#include "tern/kernels/math/math.h"
 
 namespace tern::kernels::cuda {
 namespace {

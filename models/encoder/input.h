@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tern/core/ops/attention.h"
+#include "tern/core/ops/attention/attention.h"
 #include "tern/data/loader_tokens.h"
 
 namespace tern::models {

@@ -1,8 +1,8 @@
 #include "tern/models/trainer/finite.h"
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/pointwise.h"
-#include "tern/core/ops/reduce.h"
+#include "tern/core/ops/pointwise/pointwise.h"
+#include "tern/core/ops/reduce/reduce.h"
 #include "tern/optim/gradient_norm.h"
 
 namespace tern::models {

@@ -6,7 +6,7 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/loss.h"
+#include "tern/core/ops/loss/loss.h"
 #include "tern/data/prefetch.h"
 #include "tern/models/trainer/batch.h"
 #include "tern/models/trainer/checkpoint.h"

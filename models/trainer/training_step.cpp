@@ -5,7 +5,7 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/optim/gradient_norm.h"
 

@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "tern/core/autograd/captured_step.h"
-#include "tern/core/ops/transfer.h"
+#include "tern/core/ops/tensor/transfer.h"
 #include "tern/dist/sharded_optimizer.h"
 #include "tern/models/trainer/trainer.h"
 

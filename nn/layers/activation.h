@@ -1,11 +1,11 @@
 #pragma once
 // Activation functions as modules, with PyTorch's names: for a Sequential, which takes the functions too, and for
-// hooks. core/ops/pointwise.h and softmax.h define the functions.
+// hooks. core/ops/pointwise/pointwise.h and softmax.h define the functions.
 
 #include <tuple>
 
-#include "tern/core/ops/pointwise.h"
-#include "tern/core/ops/softmax.h"
+#include "tern/core/ops/pointwise/pointwise.h"
+#include "tern/core/ops/reduce/softmax.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {

@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "tern/core/ops/batch_norm.h"
+#include "tern/core/ops/norm/batch_norm.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {
@@ -16,9 +16,10 @@ struct BatchNormLayerOptions {
   bool track_running_stats = true;  // without: the batch's statistics in evaluation too
 };
 
-/// What BatchNorm1d, 2d and 3d share: batch_norm() of core/ops/batch_norm.h. Parameters weight and bias: [channels],
-/// buffers running_mean and running_var: [channels], fp32 (fp64 of an fp64 module), and num_batches_tracked: an int64
-/// scalar. In training mode forward() normalises by the batch's statistics and updates the running ones.
+/// What BatchNorm1d, 2d and 3d share: batch_norm() of core/ops/norm/batch_norm.h. Parameters weight and bias:
+/// [channels], buffers running_mean and running_var: [channels], fp32 (fp64 of an fp64 module), and
+/// num_batches_tracked: an int64 scalar. In training mode forward() normalises by the batch's statistics and updates
+/// the running ones.
 class BatchNorm : public Module {
  public:
   /// x: [batch, channels, spatial...]; BatchNorm1d also takes [batch, channels]. activation(norm(x) + residual), in one

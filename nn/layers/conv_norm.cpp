@@ -1,8 +1,8 @@
 #include "tern/nn/layers/conv_norm.h"
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/convolution_end.h"
-#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/convolution/epilogue.h"
+#include "tern/core/ops/pointwise/pointwise.h"
 
 namespace tern::nn {
 

@@ -1,13 +1,14 @@
 #pragma once
-// Convolutions as modules, with PyTorch's names and layout of weights. core/ops/convolution.h defines the functions.
+// Convolutions as modules, with PyTorch's names and layout of weights. core/ops/convolution/convolution.h defines the
+// functions.
 
 #include <concepts>
 #include <memory>
 #include <optional>
 #include <utility>
 
-#include "tern/core/ops/convolution.h"
-#include "tern/core/ops/rearrange.h"
+#include "tern/core/ops/convolution/convolution.h"
+#include "tern/core/ops/indexing/rearrange.h"
 #include "tern/nn/layers/weight_adapter.h"
 #include "tern/nn/module.h"
 

@@ -2,7 +2,7 @@
 
 #include <functional>
 
-#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/nn/layers/linear.h"
 
 namespace tern::nn {

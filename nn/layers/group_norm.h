@@ -1,9 +1,9 @@
 #pragma once
-// Norms of images as modules, with PyTorch's names. core/ops/group_norm.h defines the functions.
+// Norms of images as modules, with PyTorch's names. core/ops/norm/group_norm.h defines the functions.
 
 #include <optional>
 
-#include "tern/core/ops/group_norm.h"
+#include "tern/core/ops/norm/group_norm.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {

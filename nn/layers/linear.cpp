@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/nn/init.h"
 

@@ -1,12 +1,12 @@
 #pragma once
-// Losses as modules, with PyTorch's names, for code that keeps its loss beside the model. core/ops/loss.h defines the
-// functions; weights of classes and labels are buffers, as in PyTorch.
+// Losses as modules, with PyTorch's names, for code that keeps its loss beside the model. core/ops/loss/loss.h defines
+// the functions; weights of classes and labels are buffers, as in PyTorch.
 
 #include <concepts>
 #include <list>
 #include <tuple>
 
-#include "tern/core/ops/loss.h"
+#include "tern/core/ops/loss/loss.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {

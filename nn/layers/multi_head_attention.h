@@ -3,8 +3,8 @@
 #include <array>
 #include <optional>
 
-#include "tern/core/ops/attention.h"
-#include "tern/core/ops/rotary.h"
+#include "tern/core/ops/attention/attention.h"
+#include "tern/core/ops/attention/rotary.h"
 #include "tern/nn/key_value_cache.h"
 #include "tern/nn/layers/linear.h"
 

@@ -1,11 +1,11 @@
 #pragma once
 // Padding as modules, with PyTorch's names: nn::ZeroPad2d(scope, 1), nn::ReflectionPad2d(scope, {left, right, top,
-// bottom}), nn::ConstantPad1d(scope, 2, 0.5). core/ops/rearrange.h defines the function, pad.
+// bottom}), nn::ConstantPad1d(scope, 2, 0.5). core/ops/indexing/rearrange.h defines the function, pad.
 
 #include <initializer_list>
 #include <vector>
 
-#include "tern/core/ops/rearrange.h"
+#include "tern/core/ops/indexing/rearrange.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {

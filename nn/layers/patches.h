@@ -1,7 +1,7 @@
 #pragma once
-// Windows and rearranged pixels as modules, with PyTorch's names. core/ops/patches.h defines the functions.
+// Windows and rearranged pixels as modules, with PyTorch's names. core/ops/image/patches.h defines the functions.
 
-#include "tern/core/ops/patches.h"
+#include "tern/core/ops/image/patches.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {

@@ -1,10 +1,10 @@
 #pragma once
 // Pooling as modules, with PyTorch's names: nn::MaxPool2d(scope, 2), nn::AvgPool2d(scope, 3, {.stride = 2}),
-// nn::AdaptiveAvgPool2d(scope, 1). core/ops/pool.h defines the functions.
+// nn::AdaptiveAvgPool2d(scope, 1). core/ops/image/pool.h defines the functions.
 
 #include <vector>
 
-#include "tern/core/ops/pool.h"
+#include "tern/core/ops/image/pool.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {

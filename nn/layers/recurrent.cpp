@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tern/core/ops/ops.h"
-#include "tern/core/ops/recurrent_packed.h"
+#include "tern/core/ops/recurrent/packed.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/core/tensor/size_checks.h"
 #include "tern/nn/init.h"

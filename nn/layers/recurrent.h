@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tern/core/ops/recurrent.h"
+#include "tern/core/ops/recurrent/recurrent.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {

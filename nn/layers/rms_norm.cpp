@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "tern/core/ops/norm.h"
+#include "tern/core/ops/norm/norm.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/nn/init.h"
 

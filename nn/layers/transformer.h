@@ -4,7 +4,7 @@
 #include <functional>
 #include <optional>
 
-#include "tern/core/ops/pointwise.h"
+#include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/nn/layers/containers.h"
 #include "tern/nn/layers/dropout.h"
 #include "tern/nn/layers/layer_norm.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "tern/core/ops/interpolate.h"
+#include "tern/core/ops/image/interpolate.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {

@@ -4,7 +4,7 @@
 #include <numbers>
 
 #include "tern/core/autograd/autocast.h"
-#include "tern/core/ops/pointwise_derivatives.h"
+#include "tern/core/ops/pointwise/derivatives.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/kernels/contracts/pointwise.h"
 

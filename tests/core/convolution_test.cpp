@@ -1,7 +1,7 @@
 // Convolutions: derivatives, order in memory, and what is refused. The numbers are compared with PyTorch's in
 // convolutions_golden_test.cpp, the kernels with plain sums in tests/kernels.
 
-#include "tern/core/ops/convolution.h"
+#include "tern/core/ops/convolution/convolution.h"
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/tests/core/core_test.h"

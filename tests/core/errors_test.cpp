@@ -7,7 +7,7 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/memory/stream.h"
-#include "tern/core/ops/transfer.h"
+#include "tern/core/ops/tensor/transfer.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern::test {

@@ -1,7 +1,7 @@
 // Norms of images: derivatives, the order in memory and what is refused. The numbers are compared with PyTorch's in
 // image_ops_golden_test.cpp, the kernels with plain loops in tests/kernels.
 
-#include "tern/core/ops/group_norm.h"
+#include "tern/core/ops/norm/group_norm.h"
 
 #include "tern/tests/core/core_test.h"
 

@@ -1,7 +1,7 @@
 // Interpolation: derivatives, the order in memory and what is refused. The numbers are compared with PyTorch's in
 // image_ops_golden_test.cpp, the kernels with the formulas in tests/kernels.
 
-#include "tern/core/ops/interpolate.h"
+#include "tern/core/ops/image/interpolate.h"
 
 #include "tern/tests/core/core_test.h"
 

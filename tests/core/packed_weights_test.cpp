@@ -1,6 +1,6 @@
 // Copies of weights in the layouts of kernels: each serves as long as its weight is unchanged.
 
-#include "tern/core/ops/packed_weights.h"
+#include "tern/core/ops/matmul/packed_weights.h"
 
 #include <atomic>
 

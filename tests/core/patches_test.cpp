@@ -1,9 +1,9 @@
 // Windows, rearranged pixels, inverse pooling and sampling of images: derivatives, properties and what is refused. The
 // numbers are compared with PyTorch's in image_ops_golden_test.cpp.
 
-#include "tern/core/ops/patches.h"
+#include "tern/core/ops/image/patches.h"
 
-#include "tern/core/ops/grid_sample.h"
+#include "tern/core/ops/image/grid_sample.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern::test {

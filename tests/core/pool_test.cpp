@@ -1,7 +1,7 @@
 // Pooling: derivatives and what is refused. The numbers are compared with PyTorch's in convolutions_golden_test.cpp,
 // the kernels with plain loops in tests/kernels.
 
-#include "tern/core/ops/pool.h"
+#include "tern/core/ops/image/pool.h"
 
 #include "tern/tests/core/core_test.h"
 

@@ -1,11 +1,11 @@
 // Layers of images and recurrent layers in the shapes of ResNet-50, MobileNetV3 and an LSTM classifier, against float64
 // on the CPU: as large_parity_test.cpp.
 
-#include "tern/core/ops/batch_norm.h"
-#include "tern/core/ops/convolution.h"
-#include "tern/core/ops/interpolate.h"
-#include "tern/core/ops/pool.h"
-#include "tern/core/ops/recurrent.h"
+#include "tern/core/ops/convolution/convolution.h"
+#include "tern/core/ops/image/interpolate.h"
+#include "tern/core/ops/image/pool.h"
+#include "tern/core/ops/norm/batch_norm.h"
+#include "tern/core/ops/recurrent/recurrent.h"
 #include "tern/tests/cuda/large_shapes.h"
 
 namespace tern {

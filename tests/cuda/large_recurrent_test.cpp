@@ -4,8 +4,8 @@
 // to the error is one step's rounding, whatever the number of steps. The cells of an LSTM are not an output; their
 // error follows from step to step by the forget gate.
 
-#include "tern/core/ops/recurrent.h"
-#include "tern/kernels/cuda/cudnn_recurrent.h"
+#include "tern/core/ops/recurrent/recurrent.h"
+#include "tern/kernels/cuda/cudnn/recurrent.h"
 #include "tern/tests/cuda/large_shapes.h"
 
 namespace tern {

@@ -14,13 +14,33 @@
 namespace tern::test {
 namespace {
 
-const std::vector<std::string> kHeaders = {
-    "tensor.h",          "ops/pointwise.h",  "ops/reduce.h",     "ops/statistics.h",  "ops/softmax.h",
-    "ops/vector_norm.h", "ops/sort.h",       "ops/indexing.h",   "ops/rearrange.h",   "ops/matmul.h",
-    "ops/linear.h",      "ops/norm.h",       "ops/attention.h",  "ops/rotary.h",      "ops/dropout.h",
-    "ops/random.h",      "ops/loss.h",       "ops/bitwise.h",    "ops/special.h",     "ops/convolution.h",
-    "ops/pool.h",        "ops/batch_norm.h", "ops/group_norm.h", "ops/interpolate.h", "ops/patches.h",
-    "ops/grid_sample.h", "ops/recurrent.h"};
+const std::vector<std::string> kHeaders = {"tensor.h",
+                                           "ops/pointwise/pointwise.h",
+                                           "ops/reduce/reduce.h",
+                                           "ops/reduce/statistics.h",
+                                           "ops/reduce/softmax.h",
+                                           "ops/reduce/vector_norm.h",
+                                           "ops/sort/sort.h",
+                                           "ops/indexing/indexing.h",
+                                           "ops/indexing/rearrange.h",
+                                           "ops/matmul/matmul.h",
+                                           "ops/matmul/linear.h",
+                                           "ops/norm/norm.h",
+                                           "ops/attention/attention.h",
+                                           "ops/attention/rotary.h",
+                                           "ops/dropout.h",
+                                           "ops/random.h",
+                                           "ops/loss/loss.h",
+                                           "ops/pointwise/bitwise.h",
+                                           "ops/pointwise/special.h",
+                                           "ops/convolution/convolution.h",
+                                           "ops/image/pool.h",
+                                           "ops/norm/batch_norm.h",
+                                           "ops/norm/group_norm.h",
+                                           "ops/image/interpolate.h",
+                                           "ops/image/patches.h",
+                                           "ops/image/grid_sample.h",
+                                           "ops/recurrent/recurrent.h"};
 /// Members of Tensor that are no ops, what takes no tensor, and what is internal.
 const std::set<std::string> kNoOps = {"grad", "detach", "sequence_positions", "dropout_of", "integer_beside"};
 

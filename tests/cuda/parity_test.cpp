@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tern/core/autograd/autocast.h"
-#include "tern/kernels/cuda/cudnn_recurrent.h"
+#include "tern/kernels/cuda/cudnn/recurrent.h"
 #include "tern/nn/key_value_cache.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/kernels/contracts/pointwise.h"

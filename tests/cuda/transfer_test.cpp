@@ -1,6 +1,6 @@
 // Copies between host and device, streams and events, and errors that a device reports late.
 
-#include "tern/core/ops/transfer.h"
+#include "tern/core/ops/tensor/transfer.h"
 #include "tern/optim/adam.h"
 #include "tern/optim/grad_scaler.h"
 #include "tern/tests/cuda/device_test.h"

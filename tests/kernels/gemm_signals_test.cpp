@@ -1,5 +1,5 @@
 // Signals that arrive during products: oneDNN computes some with the stack pointer in a buffer from malloc()
-// (kernels/cpu/gemm_onednn.cpp), where the system must not store the state of the interrupted thread.
+// (kernels/cpu/gemm/onednn.cpp), where the system must not store the state of the interrupted thread.
 
 #include <pthread.h>
 #include <sys/mman.h>

@@ -2,7 +2,7 @@
 // threads.
 
 #define TERN_CPU cpu_test
-#include "tern/kernels/cpu/gemm_tiles.h"
+#include "tern/kernels/cpu/gemm/tiles.h"
 
 #include <map>
 #include <mutex>

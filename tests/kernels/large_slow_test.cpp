@@ -4,7 +4,7 @@
 
 #include "tern/kernels/copy.h"
 #include "tern/kernels/embedding.h"
-#include "tern/kernels/pointwise_tiles.h"
+#include "tern/kernels/pointwise/tiles.h"
 #include "tern/kernels/reduce.h"
 #include "tern/tests/kernels/sparse_memory.h"
 

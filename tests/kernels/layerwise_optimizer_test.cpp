@@ -156,7 +156,7 @@ class LayerwiseTraffic : public LayerwiseOptimizer {};
 INSTANTIATE_TEST_SUITE_P(, LayerwiseTraffic, testing::ValuesIn(counting_targets()), name_of_target);
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(LayerwiseTraffic);
 
-/// What layerwise_optimizer.h says.
+/// What optimizer/layerwise.h says.
 TEST_P(LayerwiseTraffic, MovesWhatTheHeaderSays) {
   const auto bytes_of_element = [&](const auto& rule, int64_t rows, int64_t columns) {
     const int64_t size = std::max<int64_t>(rows, 1) * columns;

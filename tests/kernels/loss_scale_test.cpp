@@ -1,6 +1,6 @@
 // The loss scale's decisions are the CPU's on every target. What they must be: tests/optim/grad_scaler_test.cpp.
 
-#include "tern/kernels/loss_scale.h"
+#include "tern/kernels/optimizer/loss_scale.h"
 
 #include "tern/tests/kernels/contracts/target.h"
 

@@ -1,9 +1,9 @@
-// kernels/math.h: accuracy of the float functions at every CPU level (through the kernels) over the whole range,
+// kernels/math/math.h: accuracy of the float functions at every CPU level (through the kernels) over the whole range,
 // special values, and dual numbers.
 
-#include "tern/kernels/math.h"
+#include "tern/kernels/math/math.h"
 
-#include "tern/kernels/pointwise_tiles.h"
+#include "tern/kernels/pointwise/tiles.h"
 #include "tern/tests/kernels/contracts/pointwise.h"
 
 namespace tern::kernels {

@@ -2,7 +2,7 @@
 // A rule from outside the project: RMSprop as TensorFlow computes it (timm.optim.RMSpropTF). The mean square starts at
 // 1, eps is inside the square root, and the learning rate is part of what the momentum keeps.
 
-#include "tern/kernels/optimizer_rules.h"
+#include "tern/kernels/optimizer/rules.h"
 
 namespace tern::kernels {
 

@@ -3,7 +3,7 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/convolution_end.h"
+#include "tern/core/ops/convolution/epilogue.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/core/core_test.h"
 

@@ -1,6 +1,6 @@
 // The kernels that convert arguments and results of a library's attention, in the emulator, against plain loops.
 
-#include "tern/kernels/cuda/attention_ragged.h"
+#include "tern/kernels/cuda/attention/ragged.h"
 
 #include "tern/tests/emulator/simt/schedules.h"
 

@@ -5,11 +5,11 @@
 #include <numeric>
 
 #include "tern/kernels/copy.h"
-#include "tern/kernels/cuda/reduce_plan.h"
+#include "tern/kernels/cuda/reduce/plan.h"
 #include "tern/kernels/embedding.h"
 #include "tern/kernels/norm.h"
-#include "tern/kernels/optimizer_tiles.h"
-#include "tern/kernels/pointwise_tiles.h"
+#include "tern/kernels/optimizer/tiles.h"
+#include "tern/kernels/pointwise/tiles.h"
 #include "tern/kernels/softmax.h"
 #include "tern/tests/emulator/messages.h"
 #include "tern/tests/emulator/simt/schedules.h"

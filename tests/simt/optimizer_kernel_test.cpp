@@ -1,6 +1,6 @@
 // An optimizer that is not part of the library, on CUDA: its kernel, in the emulator.
 
-#include "tern/kernels/cuda/optimizer_kernel.h"
+#include "tern/kernels/cuda/optimizer/kernel.h"
 #include "tern/tests/emulator/messages.h"
 #include "tern/tests/emulator/simt/schedules.h"
 #include "tern/tests/kernels/user_rule.h"

@@ -1,7 +1,7 @@
 // What CUDA's element-wise kernels are made of, in the emulator: their division, the cutting of large calls, and
 // kernels of ops that are not part of the library. The ops themselves: tests/kernels/pointwise_test.cpp.
 
-#include "tern/kernels/cuda/pointwise_kernel.h"
+#include "tern/kernels/cuda/pointwise/kernel.h"
 #include "tern/tests/emulator/messages.h"
 #include "tern/tests/emulator/simt/schedules.h"
 #include "tern/tests/kernels/contracts/pointwise.h"

@@ -3,7 +3,7 @@
 // result depends only on the values and on the number of threads in the block.
 
 #include "tern/kernels/cuda/support/launch.h"
-#include "tern/kernels/math.h"
+#include "tern/kernels/math/math.h"
 
 namespace tern::kernels::cuda {
 

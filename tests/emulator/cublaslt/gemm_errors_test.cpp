@@ -4,7 +4,7 @@
 
 #include <thread>
 
-#include "tern/kernels/cuda/gemm_settings.h"
+#include "tern/kernels/cuda/gemm/settings.h"
 #include "tern/kernels/cuda/support/cublaslt.h"
 #include "tern/kernels/gemm.h"
 #include "tern/tests/emulator/cublaslt/cublaslt.h"

@@ -5,7 +5,7 @@
 
 #include <cublasLt.h>
 
-#include "tern/kernels/cuda/gemm_settings.h"
+#include "tern/kernels/cuda/gemm/settings.h"
 #include "tern/kernels/cuda/support/cublaslt.h"
 #include "tern/tests/emulator/cublaslt/cublaslt.h"
 #include "tern/tests/emulator/runtime/standin.h"

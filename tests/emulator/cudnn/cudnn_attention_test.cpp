@@ -6,8 +6,8 @@
 
 #include <cstdio>
 
-#include "tern/kernels/cuda/attention_alternative.h"
-#include "tern/kernels/cuda/cudnn_attention.h"
+#include "tern/kernels/cuda/attention/alternative.h"
+#include "tern/kernels/cuda/cudnn/attention.h"
 #include "tern/kernels/cuda/support/cudnn_info.h"
 #include "tern/tests/emulator/cudnn/cudnn.h"
 #include "tern/tests/emulator/messages.h"

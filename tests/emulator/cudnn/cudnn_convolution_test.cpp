@@ -6,8 +6,8 @@
 
 #include <cstdio>
 
-#include "tern/kernels/cuda/cudnn_convolution.h"
-#include "tern/kernels/cuda/gemm_settings.h"
+#include "tern/kernels/cuda/cudnn/convolution.h"
+#include "tern/kernels/cuda/gemm/settings.h"
 #include "tern/kernels/cuda/support/cudnn_info.h"
 #include "tern/tests/emulator/cudnn/cudnn.h"
 #include "tern/tests/emulator/messages.h"

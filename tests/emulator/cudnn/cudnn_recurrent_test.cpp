@@ -7,10 +7,10 @@
 
 #include <cstdio>
 
-#include "tern/kernels/cuda/cudnn_recurrent.h"
-#include "tern/kernels/cuda/gemm_settings.h"
+#include "tern/kernels/cuda/cudnn/recurrent.h"
+#include "tern/kernels/cuda/gemm/settings.h"
 #include "tern/kernels/cuda/support/cudnn_info.h"
-#include "tern/kernels/recurrent_sequence.h"
+#include "tern/kernels/recurrent/sequence.h"
 #include "tern/tests/emulator/cudnn/cudnn.h"
 #include "tern/tests/emulator/messages.h"
 #include "tern/tests/emulator/runtime/standin.h"

@@ -1,7 +1,7 @@
 #pragma once
 // The contract of convolutions: cases, and sums over all positions in fp64 as the reference.
 
-#include "tern/kernels/convolution.h"
+#include "tern/kernels/convolution/convolution.h"
 #include "tern/tests/kernels/contracts/exact_sums.h"
 #include "tern/tests/kernels/contracts/target.h"
 

@@ -2,7 +2,7 @@
 // The contract of optimizers of whole parameters: the formulas of LAMB and Adafactor in long double, with bounds for
 // the rounding of each operation and of sums.
 
-#include "tern/kernels/layerwise_optimizer.h"
+#include "tern/kernels/optimizer/layerwise.h"
 #include "tern/tests/kernels/contracts/optimizer.h"
 
 namespace tern::kernels {

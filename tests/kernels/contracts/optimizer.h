@@ -1,7 +1,7 @@
 #pragma once
 // The contract of optimizer updates: parameters of every kind of dtypes, and PyTorch's formulas in long double.
 
-#include "tern/kernels/optimizer_tiles.h"
+#include "tern/kernels/optimizer/tiles.h"
 #include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {

@@ -4,8 +4,8 @@
 
 #include <numeric>
 
-#include "tern/kernels/pointwise.h"
-#include "tern/kernels/pointwise_tiles.h"
+#include "tern/kernels/pointwise/pointwise.h"
+#include "tern/kernels/pointwise/tiles.h"
 #include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels {

@@ -4,7 +4,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "tern/kernels/recurrent.h"
+#include "tern/kernels/recurrent/recurrent.h"
 #include "tern/tests/kernels/contracts/target.h"
 
 namespace tern::kernels::recurrent_test {

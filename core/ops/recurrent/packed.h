@@ -1,0 +1,25 @@
+#pragma once
+// The packed weight of a recurrent layer that is called again and again for a step: nn::LSTMCell and its like.
+
+#include "tern/core/ops/matmul/packed_weights.h"
+#include "tern/kernels/recurrent/recurrent.h"
+
+namespace tern::detail {
+
+/// RecurrentWeights::state as the kernels of forward and of backward read it.
+class PackedRecurrentWeight {
+ public:
+  /// layer.weight: `weight` in the layer's dtype. Undefined where the kernel reads that itself.
+  Tensor find(const kernels::RecurrentLayer& layer, const Tensor& weight, bool backward);
+
+ private:
+  struct Key {
+    kernels::RecurrentKind kind;
+    DType dtype;
+    bool backward;
+    bool operator==(const Key&) const = default;
+  };
+  PackedWeights<Key, 2> copies_;
+};
+
+}  // namespace tern::detail

@@ -1,0 +1,262 @@
+#include "tern/kernels/cpu/convolution/depthwise_rows.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tern/kernels/cpu/convolution/epilogue.h"
+#include "tern/kernels/cpu/gemm/blocks.h"
+#include "tern/kernels/cpu/prefetch.h"
+#include "tern/kernels/cpu/rows.h"
+#include "tern/kernels/cpu/simd/vector.h"
+#include "tern/kernels/parallel.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+constexpr int kLanes = kVectorBytes / sizeof(float);
+constexpr int kSide = 3, kTaps = kSide * kSide;  // of the kernel
+constexpr int64_t kCacheBytes = 640 * 1024;      // an image and its result of fewer bytes stay in the L2 cache
+constexpr int64_t kFewChannels = 32;             // two pixels at a time share what they read; with more, one is faster
+constexpr int64_t kTaskProducts = 1 << 21;
+
+/// y of kPixels neighbours with all channels. rows[j]: what they read of row j of the kernel; weight: [9, channels].
+template <int kPixels>
+[[gnu::noinline]] void compute_pixels(const float* const (&rows)[kSide], int64_t channels, const float* weight,
+                                      const float* bias, float* y) {
+  for (int64_t next = 0; next < channels; next += kLanes) {
+    const int64_t c = std::min(next, channels - kLanes);  // the last ones again, so that all vectors are full
+    Vector<float> sums[kPixels];
+    for (int p = 0; p < kPixels; ++p) sums[p] = load_vector(bias + c);
+#pragma GCC unroll 3
+    for (int j = 0; j < kSide; ++j)
+#pragma GCC unroll 3
+      for (int k = 0; k < kSide; ++k) {
+        const Vector<float> w = load_vector(weight + (j * kSide + k) * channels + c);
+#pragma GCC unroll 2
+        for (int p = 0; p < kPixels; ++p) sums[p] += w * load_vector(rows[j] + (p * 2 + k) * channels + c);
+      }
+    for (int p = 0; p < kPixels; ++p) store_vector(y + p * channels + c, sums[p]);
+  }
+}
+
+/// sums += dy of kPixels neighbours times what they read. sums: [channels / kLanes][9][kLanes]. What the next row reads
+/// is loaded meanwhile, a few lines at a time: more at once would delay what this row reads.
+template <int kPixels, int kStride>
+[[gnu::noinline]] void add_products(const float* const (&rows)[kSide], int64_t channels, const float* dy,
+                                    Ahead& later_x, Ahead& later_dy, float* sums) {
+  for (int64_t c = 0; c < channels; c += kLanes, sums += kTaps * kLanes) {
+    later_x.load();
+    later_dy.load();
+    Vector<float> d[kPixels];
+#pragma GCC unroll 4
+    for (int p = 0; p < kPixels; ++p) d[p] = load_vector(dy + p * channels + c);
+#pragma GCC unroll 3
+    for (int j = 0; j < kSide; ++j)
+#pragma GCC unroll 3
+      for (int k = 0; k < kSide; ++k) {
+        float* const place = sums + (j * kSide + k) * kLanes;
+        Vector<float> sum = load_vector(place);
+#pragma GCC unroll 4
+        for (int p = 0; p < kPixels; ++p) sum += d[p] * load_vector(rows[j] + (p * kStride + k) * channels + c);
+        store_vector(place, sum);
+      }
+  }
+}
+
+/// The rows of an image that the pixels of a row of the result read, for one thread.
+class Patches {
+ public:
+  /// pixels: of the result that are computed at a time, at most.
+  Patches(const ConvolutionShape& s, int64_t pixels)
+      : s_(s),
+        channels_(s.in_channels),
+        width_(width_of(pixels)),
+        zeros_(static_cast<size_t>(s.in[2] * channels_)),
+        patch_(static_cast<size_t>(kSide * width_ * channels_)) {}
+
+  /// The first line that a row reads.
+  int64_t first_line(int64_t row) const { return row * s_.stride[1] - s_.padding[1]; }
+  /// Null outside of the image.
+  const float* line(const float* image, int64_t line) const {
+    return line >= 0 && line < s_.in[1] ? image + line * s_.in[2] * channels_ : nullptr;
+  }
+  void set_row(const float* image, int64_t row) {
+    for (int64_t j = 0; j < kSide; ++j) {
+      const float* const found = line(image, first_line(row) + j);
+      lines_[j] = found ? found : zeros_.data();
+    }
+  }
+  /// rows[j]: what `pixels` pixels of the row from o on read of row j of the kernel.
+  void find(int64_t o, int64_t pixels, const float* (&rows)[kSide]) {
+    const int64_t first = o * s_.stride[2] - s_.padding[2], width = width_of(pixels);
+    for (int j = 0; j < kSide; ++j)
+      rows[j] = first >= 0 && first + width <= s_.in[2] ? lines_[j] + first * channels_ : padded(j, first, width);
+  }
+
+ private:
+  int64_t width_of(int64_t pixels) const { return (pixels - 1) * s_.stride[2] + kSide; }
+
+  /// `width` pixels of a line from `first` on, with zeros beside the image.
+  const float* padded(int j, int64_t first, int64_t width) {
+    const int64_t begin = std::clamp<int64_t>(-first, 0, width), end = std::clamp(s_.in[2] - first, begin, width);
+    float* const result = patch_.data() + j * width_ * channels_;
+    std::fill_n(result, begin * channels_, 0.0f);
+    std::copy_n(lines_[j] + (first + begin) * channels_, (end - begin) * channels_, result + begin * channels_);
+    std::fill_n(result + end * channels_, (width - end) * channels_, 0.0f);
+    return result;
+  }
+
+  const ConvolutionShape& s_;
+  const int64_t channels_, width_;
+  std::vector<float> zeros_, patch_;
+  const float* lines_[kSide] = {};
+};
+
+/// Computes rows of y with stride 2, for one thread.
+class RowComputation {
+ public:
+  RowComputation(const ConvolutionShape& s, const float* weight, const float* bias)
+      : s_(s),
+        channels_(s.in_channels),
+        out_row_(s.out[2] * channels_),
+        weight_(weight),
+        bias_(bias),
+        patches_(s, kPixels) {}
+
+  /// y: of row `row`.
+  void run(const float* image, int64_t row, float* y) {
+    patches_.set_row(image, row);
+    const int64_t next = patches_.first_line(row) + kSide;
+    for (int64_t j = 0; j < 2; ++j) later_[j] = patches_.line(image, next + j);
+    later_y_ = row + 2 < s_.out[1] ? y + 2 * out_row_ : nullptr;
+    int64_t o = 0;
+    if (channels_ <= kFewChannels)
+      for (; o + kPixels <= s_.out[2]; o += kPixels) run_pixels<kPixels>(o, y);
+    for (; o < s_.out[2]; ++o) run_pixels<1>(o, y);
+  }
+
+ private:
+  static constexpr int kPixels = 2;
+
+  template <int kCount>
+  void run_pixels(int64_t o, float* y) {
+    const float* rows[kSide];
+    patches_.find(o, kCount, rows);
+    prefetch_next(o, kCount);
+    compute_pixels<kCount>(rows, channels_, weight_, bias_, y + o * channels_);
+  }
+
+  /// The pixels that the next row reads, and those of the row after it that are written.
+  [[gnu::always_inline]] void prefetch_next(int64_t o, int64_t pixels) const {
+    for (const float* line : later_)
+      if (line && (o + pixels) * 2 <= s_.in[2]) prefetch<0>(line + o * 2 * channels_, pixels * 2 * channels_);
+    if (later_y_) prefetch<1>(later_y_ + o * channels_, pixels * channels_);
+  }
+
+  const ConvolutionShape& s_;
+  const int64_t channels_, out_row_;
+  const float *weight_, *bias_;
+  Patches patches_;
+  const float *later_[2] = {}, *later_y_ = nullptr;
+};
+
+bool computes(const ConvolutionShape& s, DType dtype) {
+  using Sizes = std::array<int64_t, 3>;
+  return dtype == DType::kFloat32 && s.groups == s.in_channels && s.groups == s.out_channels &&
+         s.in_channels >= kLanes && s.kernel == Sizes{1, kSide, kSide} && s.dilation == Sizes{1, 1, 1} &&
+         s.stride[1] == s.stride[2] && s.stride[1] <= 2 && s.padding[0] == 0 && s.in[0] == 1 && s.out[0] == 1 &&
+         s.batch * s.out_pixels() > 0;
+}
+
+/// The parts of the images' rows, whose sums are added in order at the end. Only the shape decides.
+int64_t part_count(const ConvolutionShape& s) {
+  constexpr int64_t kPartProducts = 1 << 19, kMaxParts = 32;
+  const int64_t products = s.batch * s.out_pixels() * s.in_channels * kTaps;
+  return std::clamp<int64_t>(products / kPartProducts, 1, std::min(kMaxParts, s.batch * s.out[1]));
+}
+
+/// Adds the products of rows [begin, end) of all images.
+template <int kStride>
+void add_rows(const ConvolutionShape& s, const float* dy, const float* x, int64_t begin, int64_t end, float* sums) {
+  constexpr int kPixels = 4;
+  const int64_t channels = s.in_channels, in_row = s.in[2] * channels, out_row = s.out[2] * channels;
+  const int64_t steps = (s.out[2] + kPixels - 1) / kPixels * (channels / kLanes);
+  Patches patches(s, kPixels);
+  const float* rows[kSide];
+  for (int64_t row = begin; row < end; ++row) {
+    const float *const image = x + row / s.out[1] * s.in[1] * in_row, *const gradient = dy + row * out_row;
+    patches.set_row(image, row % s.out[1]);
+    // What the next row reads besides.
+    const int64_t next = std::max<int64_t>(patches.first_line(row % s.out[1]) + kSide, 0);
+    Ahead later_x(image + next * in_row, std::clamp<int64_t>(s.in[1] - next, 0, kStride) * in_row, steps);
+    Ahead later_dy(gradient + out_row, row + 1 < end ? out_row : 0, steps);
+    int64_t o = 0;
+    for (; o + kPixels <= s.out[2]; o += kPixels) {
+      patches.find(o, kPixels, rows);
+      add_products<kPixels, kStride>(rows, channels, gradient + o * channels, later_x, later_dy, sums);
+    }
+    for (; o < s.out[2]; ++o) {
+      patches.find(o, 1, rows);
+      add_products<1, kStride>(rows, channels, gradient + o * channels, later_x, later_dy, sums);
+    }
+  }
+}
+
+}  // namespace
+
+bool ConvolutionDepthwiseRows::suits_forward(const ConvolutionShape& s, DType dtype) {
+  const int64_t bytes = (s.in_pixels() + s.out_pixels()) * s.in_channels * static_cast<int64_t>(sizeof(float));
+  return computes(s, dtype) && s.stride[1] == 2 && bytes > kCacheBytes;
+}
+bool ConvolutionDepthwiseRows::suits_backward_weight(const ConvolutionShape& s, DType dtype) {
+  return computes(s, dtype) && s.in_channels % kLanes == 0;
+}
+
+void ConvolutionDepthwiseRows::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void*) const {
+  const ConvolutionShape& s = shape_;
+  const int64_t channels = s.out_channels, row = s.out[2] * channels;
+  std::vector<float> weights(static_cast<size_t>(kTaps * channels)), wide(static_cast<size_t>(channels));
+  for (int64_t c = 0; c < channels; ++c)
+    for (int64_t k = 0; k < kTaps; ++k)
+      weights[static_cast<size_t>(k * channels + c)] = weight.as<float>()[c * kTaps + k];
+  const float* const bias = wide_bias(end.bias, channels, wide.data());
+  const int64_t of_task = std::max<int64_t>(1, kTaskProducts / (row * kTaps));
+  const int64_t tasks = (s.out[1] + of_task - 1) / of_task;
+  parallel_for(s.batch * tasks, 1, [&](int64_t begin, int64_t stop) {
+    RowComputation rows(s, weights.data(), bias);
+    for (int64_t task = begin; task < stop; ++task) {
+      const int64_t image = task / tasks, top = task % tasks * of_task;
+      for (int64_t o = top; o < std::min(top + of_task, s.out[1]); ++o) {
+        const int64_t at = (image * s.out[1] + o) * row;
+        float* const to = y.as<float>() + at;
+        rows.run(x.as<float>() + image * s.in_pixels() * channels, o, to);
+        if (end.continues()) finish(end.activation, end.residual ? end.residual.as<float>() + at : nullptr, to, row);
+      }
+    }
+  });
+}
+
+int64_t ConvolutionDepthwiseRows::backward_weight_bytes() const {
+  return 64 + part_count(shape_) * shape_.in_channels * kTaps * static_cast<int64_t>(sizeof(float));
+}
+
+void ConvolutionDepthwiseRows::backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const {
+  const ConvolutionShape& s = shape_;
+  auto* const sums = reinterpret_cast<float*>(align_up(workspace));
+  const int64_t parts = part_count(s), rows = s.batch * s.out[1], size = s.in_channels * kTaps;
+  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+    for (int64_t part = begin; part < end; ++part) {
+      std::fill_n(sums + part * size, size, 0.0f);
+      (s.stride[1] == 1 ? add_rows<1> : add_rows<2>)(s, dy.as<float>(), x.as<float>(), rows * part / parts,
+                                                     rows * (part + 1) / parts, sums + part * size);
+    }
+  });
+  for (int64_t part = 1; part < parts; ++part) add_to(sums, sums + part * size, size);
+  dispatch_float(dweight.dtype, [&]<class T>() {
+    for (int64_t c = 0; c < s.in_channels; ++c)
+      for (int64_t k = 0; k < kTaps; ++k)
+        dweight.as<T>()[c * kTaps + k] = static_cast<T>(sums[(c / kLanes * kTaps + k) * kLanes + c % kLanes]);
+  });
+}
+
+}  // namespace tern::kernels::TERN_CPU

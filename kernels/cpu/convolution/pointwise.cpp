@@ -1,0 +1,125 @@
+#include "tern/kernels/cpu/convolution/pointwise.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "tern/kernels/cpu/convolution/column_products.h"
+#include "tern/kernels/cpu/convolution/epilogue.h"
+#include "tern/kernels/cpu/prefetch.h"
+#include "tern/kernels/cpu/simd/register_products.h"
+#include "tern/kernels/parallel.h"
+
+namespace tern::kernels::TERN_CPU {
+namespace {
+
+constexpr int64_t kPixels = 4;  // with three vectors of channels at a time: twelve sums in registers
+constexpr int64_t kStrip = 32;  // pixels that are finished together
+constexpr int64_t kTaskPixels = 2048;
+constexpr int64_t kMaxIn = 32;         // channels: with more, the products take longer than memory
+constexpr int64_t kMaxWeights = 4096;  // they share the L1 cache with a strip
+constexpr int64_t kMinPixels = 1024;   // of all images: the weight is transposed in every call
+
+/// y of kCount pixels and kVectors vectors of channels. x: [kCount, in]; weight: [in, out].
+template <int kCount, int kVectors>
+[[gnu::always_inline]] inline void multiply(const float* x, int64_t in, const float* weight, int64_t out,
+                                            const float* bias, float* y) {
+  Vector<float> sums[kCount][kVectors];
+  for (int p = 0; p < kCount; ++p)
+    for (int v = 0; v < kVectors; ++v) sums[p][v] = load_vector(bias + v * kLanes);
+  for (int64_t k = 0; k < in; ++k, weight += out) {
+    Vector<float> w[kVectors];
+    for (int v = 0; v < kVectors; ++v) w[v] = load_vector(weight + v * kLanes);
+    for (int p = 0; p < kCount; ++p)
+      for (int v = 0; v < kVectors; ++v) sums[p][v] += x[p * in + k] * w[v];
+  }
+  for (int p = 0; p < kCount; ++p)
+    for (int v = 0; v < kVectors; ++v) store_vector(y + p * out + v * kLanes, sums[p][v]);
+}
+
+/// y of kCount pixels with all channels.
+template <int kCount>
+[[gnu::noinline]] void multiply_pixels(const float* x, int64_t in, const float* weight, int64_t out, const float* bias,
+                                       float* y) {
+  int64_t c = 0;
+  for (; c + 3 * kLanes <= out; c += 3 * kLanes) multiply<kCount, 3>(x, in, weight + c, out, bias + c, y + c);
+  if (c + 2 * kLanes <= out) {
+    multiply<kCount, 2>(x, in, weight + c, out, bias + c, y + c);
+    c += 2 * kLanes;
+  }
+  for (; c < out; c += kLanes) {
+    const int64_t from = std::min<int64_t>(c, out - kLanes);  // the last ones again, so that all vectors are full
+    multiply<kCount, 1>(x, in, weight + from, out, bias + from, y + from);
+  }
+}
+
+/// y = x weight + bias for `pixels` pixels; finish(first, count) follows those of a strip. weight: [in, out].
+template <class Finish>
+void multiply_images(const float* x, int64_t in, const float* weight, int64_t out, const float* bias, float* y,
+                     int64_t pixels, const Finish& finish) {
+  parallel_for(pixels, kTaskPixels, [&](int64_t begin, int64_t stop) {
+    for (int64_t strip = begin; strip < stop; strip += kStrip) {
+      const int64_t last = std::min(strip + kStrip, stop);
+      const float* from = x + strip * in;
+      float* to = y + strip * out;
+      int64_t p = strip;
+      for (; p + kPixels <= last; p += kPixels, from += kPixels * in, to += kPixels * out) {
+        if (p + kPixels + kStrip <= stop) {
+          prefetch<1>(to + kStrip * out, kPixels * out);
+          prefetch<0>(from + kStrip * in, kPixels * in);
+        }
+        multiply_pixels<kPixels>(from, in, weight, out, bias, to);
+      }
+      for (; p < last; ++p, from += in, to += out) multiply_pixels<1>(from, in, weight, out, bias, to);
+      finish(strip, last - strip);
+    }
+  });
+}
+
+bool computes(const ConvolutionShape& s, DType dtype) {
+  return dtype == DType::kFloat32 && s.is_product() && s.in_channels > 0 && s.out_channels > 0 &&
+         s.batch * s.out_pixels() > 0;
+}
+
+}  // namespace
+
+bool ConvolutionPointwise::suits_forward(const ConvolutionShape& s, DType dtype) {
+  return computes(s, dtype) && s.in_channels <= kMaxIn && s.out_channels >= kLanes &&
+         s.in_channels * s.out_channels <= kMaxWeights && s.batch * s.out_pixels() >= kMinPixels;
+}
+bool ConvolutionPointwise::suits_backward_input(const ConvolutionShape& s, DType dtype) {
+  return computes(s, dtype) && s.in_channels >= kLanes && s.in_channels * s.out_channels <= kMaxWeights;
+}
+bool ConvolutionPointwise::suits_backward_weight(const ConvolutionShape& s, DType dtype) {
+  return computes(s, dtype) && s.in_channels % kLanes == 0 && FewColumnProducts::suits(s.out_channels, s.in_channels);
+}
+
+void ConvolutionPointwise::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void*) const {
+  const int64_t in = shape_.in_channels, out = shape_.out_channels;
+  std::vector<float> weights(static_cast<size_t>(in * out)), wide(static_cast<size_t>(out));
+  for (int64_t c = 0; c < out; ++c)
+    for (int64_t k = 0; k < in; ++k) weights[static_cast<size_t>(k * out + c)] = weight.as<float>()[c * in + k];
+  multiply_images(x.as<float>(), in, weights.data(), out, wide_bias(end.bias, out, wide.data()), y.as<float>(), pixels_,
+                  [&](int64_t first, int64_t count) {
+                    if (!end.continues()) return;
+                    finish(end.activation, end.residual ? end.residual.as<float>() + first * out : nullptr,
+                           y.as<float>() + first * out, count * out);
+                  });
+}
+
+void ConvolutionPointwise::backward_input(ConstView dy, ConstView weight, View dx, void*) const {
+  const std::vector<float> zeros(static_cast<size_t>(shape_.in_channels));
+  multiply_images(dy.as<float>(), shape_.out_channels, weight.as<float>(), shape_.in_channels, zeros.data(),
+                  dx.as<float>(), pixels_, [](int64_t, int64_t) {});
+}
+
+int64_t ConvolutionPointwise::backward_weight_bytes() const {
+  return FewColumnProducts(shape_.out_channels, shape_.in_channels, pixels_).bytes();
+}
+
+void ConvolutionPointwise::backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const {
+  FewColumnProducts(shape_.out_channels, shape_.in_channels, pixels_)
+      .run(dy.as<float>(), dweight.as<float>(), workspace,
+           [&](int64_t first, int64_t, float*) { return x.as<float>() + first * shape_.in_channels; });
+}
+
+}  // namespace tern::kernels::TERN_CPU

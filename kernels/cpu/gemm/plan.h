@@ -1,0 +1,40 @@
+#pragma once
+// How a linear layer is computed.
+
+#include "tern/kernels/cpu/gemm/blocks.h"
+#include "tern/kernels/cpu/gemm/epilogue.h"
+#include "tern/kernels/view.h"
+
+namespace tern::kernels::TERN_CPU {
+
+/// In blocks of rows, or by gemm (into fp32 memory when y has 16 bits).
+struct LinearPlan {
+  bool blocks;
+  int64_t rows, in, out;
+  DType dtype;
+  bool wide;  // products need separate fp32 memory
+
+  LinearPlan(const ConstView& x, const ConstView& weight)
+      : rows(x.rows()), in(x.cols()), out(weight.shape[0]), dtype(x.dtype), wide(is_low_precision(x.dtype)) {
+    const bool supported = dtype == DType::kFloat32 || has_packed_matmul(dtype);
+    blocks = supported && RowBlocks::suits(dtype, rows, out, in);
+  }
+  /// Blocks that go to y, or to fp32 memory when y has 16 bits.
+  RowBlocks row_blocks() const {
+    return RowBlocks(dtype, dtype, !wide, true, rows, out, in, in, in, out, {.bias = true});
+  }
+  /// For an epilogue that writes all results itself; it has `epilogue_bytes` of memory. block_rows: 0, or the rows of a
+  /// block.
+  RowBlocks scratch_blocks(int64_t epilogue_bytes, int64_t block_rows = 0) const {
+    return RowBlocks(dtype, dtype, false, true, rows, out, in, in, in, out,
+                     {.bias = true, .rows = block_rows, .epilogue_bytes = epilogue_bytes});
+  }
+  int64_t bias_bytes() const { return align_up(out * 8); }
+  View product(void* data) const {
+    const int64_t shape[] = {rows, out}, strides[] = {out, 1};
+    return View(data, wide ? DType::kFloat32 : dtype, 2, shape, strides);
+  }
+  int64_t product_bytes() const { return wide ? align_up(rows * out * 4) : 0; }
+};
+
+}  // namespace tern::kernels::TERN_CPU

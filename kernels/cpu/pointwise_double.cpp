@@ -1,9 +1,0 @@
-// The built-in ops, computed in double.
-
-#include "tern/kernels/cpu/pointwise_loops.h"
-
-namespace tern::kernels::TERN_CPU {
-
-template TileFunction<double> builtin_loop<double>(int, PointwisePass);
-
-}  // namespace tern::kernels::TERN_CPU

@@ -1,9 +1,0 @@
-// The built-in ops, computed in float.
-
-#include "tern/kernels/cpu/pointwise_loops.h"
-
-namespace tern::kernels::TERN_CPU {
-
-template TileFunction<float> builtin_loop<float>(int, PointwisePass);
-
-}  // namespace tern::kernels::TERN_CPU

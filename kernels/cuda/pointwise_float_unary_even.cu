@@ -1,9 +1,0 @@
-// Every other built-in op of one input, computed in float.
-
-#include "tern/kernels/cuda/pointwise_builtin.h"
-
-namespace tern::kernels::cuda {
-
-template PointwiseFunction* builtin_pointwise<float, PointwiseGroup::kUnaryEven>(int);
-
-}  // namespace tern::kernels::cuda
