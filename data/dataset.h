@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tern/core/tensor.h"
-#include "tern/data/collate.h"
+#include "tern/data/loaders/collate.h"
 #include "tern/data/samplers/item_key.h"
 
 namespace tern::detail {

@@ -181,7 +181,8 @@ class Optimizer {
 
  protected:
   // What differs for an optimizer that shares its work with other processes, which take the same steps
-  // (dist/sharded_optimizer.h): its parameters are parts of larger ones, or it updates some and gets the others.
+  // (dist/gradients/sharded_optimizer.h): its parameters are parts of larger ones, or it updates some and gets the
+  // others.
   /// A kernels::GradientNorm of these gradients. `parameters`: whose they are, by their place in param_groups(),
   /// counted through.
   virtual Tensor norm_of(const std::vector<Tensor>& gradients, const std::vector<int32_t>& parameters);

@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tern/data/loader.h"
+#include "tern/data/loaders/loader.h"
 
 namespace tern::data {
 

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "tern/data/images/image.h"
-#include "tern/data/loader_images.h"
+#include "tern/data/loaders/loader_images.h"
 #include "tern/data/samplers/shuffle.h"
 #include "tern/data/transforms/geometry.h"
 #include "tern/data/transforms/resize.h"

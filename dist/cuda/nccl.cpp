@@ -1,4 +1,4 @@
-#include "tern/dist/nccl.h"
+#include "tern/dist/collectives/nccl.h"
 
 #include <chrono>
 #include <condition_variable>

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "tern/dist/call.h"
+#include "tern/dist/collectives/call.h"
 #include "tern/kernels/cuda/support/library.h"
 
 namespace tern::cuda::nccl {

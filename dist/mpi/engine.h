@@ -11,8 +11,8 @@
 #include <mutex>
 #include <thread>
 
+#include "tern/dist/loop/session.h"
 #include "tern/dist/mpi/functions.h"
-#include "tern/dist/session.h"
 
 namespace tern::dist::mpi {
 

@@ -4,7 +4,7 @@
 #include <climits>
 #include <cstring>
 
-#include "tern/dist/rank_sum.h"
+#include "tern/dist/collectives/rank_sum.h"
 
 namespace tern::dist::mpi {
 namespace {

@@ -1,6 +1,6 @@
 // Replaces dist/cuda in a build without CUDA.
 
-#include "tern/dist/nccl.h"
+#include "tern/dist/collectives/nccl.h"
 
 #include "tern/core/no_cuda/no_cuda.h"
 

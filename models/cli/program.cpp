@@ -10,11 +10,11 @@
 #include <system_error>
 
 #include "tern/core/io/pickle.h"
-#include "tern/dist/store.h"
+#include "tern/dist/store/store.h"
 #include "tern/kernels/base/check.h"
 #include "tern/models/cli/end_requests.h"
-#include "tern/models/cli/rank_process.h"
-#include "tern/models/cli/rank_program.h"
+#include "tern/models/cli/launch/rank_process.h"
+#include "tern/models/cli/launch/rank_program.h"
 
 namespace tern::cli {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/models/cli/commands.h"
+#include "tern/models/cli/commands/commands.h"
 
 namespace tern::cli {
 

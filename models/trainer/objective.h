@@ -7,7 +7,7 @@
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/loss/loss.h"
-#include "tern/data/prefetch.h"
+#include "tern/data/loaders/prefetch.h"
 #include "tern/models/trainer/batch.h"
 #include "tern/models/trainer/checkpoint.h"
 #include "tern/nn/module.h"
@@ -39,8 +39,8 @@ struct Objective {
 };
 
 /// Cross entropy, the number of right answers, and the labels that were predicted. logits: float32 [n, labels]; labels:
-/// int64 [n], where kIgnoredLabel (data/loader_tokens.h) is no example. A row with NaN or an infinity, or of -infinity
-/// alone, has no softmax: it is not finite, and no answer.
+/// int64 [n], where kIgnoredLabel (data/loaders/loader_tokens.h) is no example. A row with NaN or an infinity, or of
+/// -infinity alone, has no softmax: it is not finite, and no answer.
 Score score_labels(const Tensor& logits, const Tensor& labels);
 
 /// One label for each example, in the batch's member `labels`.

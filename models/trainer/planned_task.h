@@ -1,8 +1,8 @@
 #pragma once
 // Training on batches that a loader plans and makes: all of a task but the batches and the objective.
 
-#include "tern/data/batch_loader.h"
-#include "tern/data/prefetch.h"
+#include "tern/data/loaders/batch_loader.h"
+#include "tern/data/loaders/prefetch.h"
 #include "tern/models/trainer/objective.h"
 #include "tern/models/trainer/trainer.h"
 

@@ -6,7 +6,7 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/profiler/profiler.h"
-#include "tern/dist/gather_tensors.h"
+#include "tern/dist/collectives/gather_tensors.h"
 #include "tern/models/trainer/finite.h"
 #include "tern/models/trainer/snapshot.h"
 #include "tern/models/trainer/training_step.h"

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "tern/data/loader_stream.h"
-#include "tern/dist/sharded_optimizer.h"
+#include "tern/data/loaders/loader_stream.h"
+#include "tern/dist/gradients/sharded_optimizer.h"
 #include "tern/models/trainer/batch.h"
 #include "tern/models/trainer/checkpoint.h"
 #include "tern/nn/module.h"

@@ -6,7 +6,7 @@
 
 #include "tern/core/autograd/captured_step.h"
 #include "tern/core/ops/tensor/transfer.h"
-#include "tern/dist/sharded_optimizer.h"
+#include "tern/dist/gradients/sharded_optimizer.h"
 #include "tern/models/trainer/trainer.h"
 
 namespace tern::models {

@@ -7,7 +7,7 @@
 #include "tern/core/memory/allocator.h"
 #include "tern/core/memory/stream.h"
 #include "tern/core/ops/tensor/transfer.h"
-#include "tern/dist/sharded_optimizer.h"
+#include "tern/dist/gradients/sharded_optimizer.h"
 #include "tern/tests/cuda/ranks.h"
 #include "tern/tests/cuda/small_net.h"
 #include "tern/tests/dist/tcp_stranger.h"

@@ -6,7 +6,7 @@
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/captured_step.h"
 #include "tern/core/ops/tensor/transfer.h"
-#include "tern/dist/sharded_optimizer.h"
+#include "tern/dist/gradients/sharded_optimizer.h"
 #include "tern/tests/cuda/ranks.h"
 #include "tern/tests/cuda/small_net.h"
 

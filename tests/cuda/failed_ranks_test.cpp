@@ -3,7 +3,7 @@
 
 #include <set>
 
-#include "tern/dist/sharded_optimizer.h"
+#include "tern/dist/gradients/sharded_optimizer.h"
 #include "tern/tests/cuda/ranks.h"
 #include "tern/tests/cuda/small_net.h"
 

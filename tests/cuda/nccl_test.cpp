@@ -6,7 +6,7 @@
 #include <thread>
 
 #include "tern/core/autograd/captured_step.h"
-#include "tern/dist/batch_norm.h"
+#include "tern/dist/gradients/batch_norm.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/cuda/ranks.h"
 #include "tern/tests/support/sanitizer.h"

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <map>
 
-#include "tern/dist/world.h"
+#include "tern/dist/loop/world.h"
 #include "tern/tests/cuda/device_test.h"
 #include "tern/tests/support/results.h"
 #include "tern/tests/support/temporary_folder.h"

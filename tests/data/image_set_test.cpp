@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "tern/data/datasets/label_index.h"
-#include "tern/data/loader_images.h"
-#include "tern/data/loader_tokens.h"
+#include "tern/data/loaders/loader_images.h"
+#include "tern/data/loaders/loader_tokens.h"
 #include "tern/data/samplers/split.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"

@@ -1,6 +1,6 @@
 // The stream of prefetched batches, the generic loader, and digits.
 
-#include "tern/data/loader.h"
+#include "tern/data/loaders/loader.h"
 
 #include <algorithm>
 #include <atomic>
@@ -9,7 +9,7 @@
 #include <stdexcept>
 
 #include "tern/data/datasets/digits.h"
-#include "tern/data/prefetch.h"
+#include "tern/data/loaders/prefetch.h"
 #include "tern/data/samplers/shuffle.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"

@@ -8,7 +8,7 @@
 #include "tern/data/datasets/table.h"
 #include "tern/data/datasets/tagged_set.h"
 #include "tern/data/datasets/target_set.h"
-#include "tern/data/loader.h"
+#include "tern/data/loaders/loader.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"
 

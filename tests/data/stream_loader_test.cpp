@@ -1,6 +1,6 @@
 // Batches of samples that a source yields one after another.
 
-#include "tern/data/stream_loader.h"
+#include "tern/data/loaders/stream_loader.h"
 
 #include <algorithm>
 #include <atomic>

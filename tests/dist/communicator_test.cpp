@@ -1,4 +1,4 @@
-#include "tern/dist/communicator.h"
+#include "tern/dist/collectives/communicator.h"
 
 #include <gtest/gtest.h>
 

@@ -1,6 +1,6 @@
 // States of metrics that no examples give: an error, which changes nothing.
 
-#include "tern/dist/metrics.h"
+#include "tern/dist/loop/metrics.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern::test {

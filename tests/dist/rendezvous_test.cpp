@@ -1,4 +1,4 @@
-#include "tern/dist/rendezvous.h"
+#include "tern/dist/store/rendezvous.h"
 
 #include <map>
 

@@ -1,4 +1,4 @@
-#include "tern/dist/row_exchange.h"
+#include "tern/dist/collectives/row_exchange.h"
 
 #include <gtest/gtest.h>
 

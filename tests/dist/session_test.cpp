@@ -1,6 +1,6 @@
 // Sessions of several ranks in one process, one thread each: their exchanges, and failures found by the watch threads.
 
-#include "tern/dist/session.h"
+#include "tern/dist/loop/session.h"
 
 #include <functional>
 #include <latch>

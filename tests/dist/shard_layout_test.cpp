@@ -1,6 +1,6 @@
 // Placement of tensors in buckets that are cut into parts.
 
-#include "tern/dist/shard_layout.h"
+#include "tern/dist/gradients/shard_layout.h"
 #include "tern/tests/support/seed.h"
 
 #include <gtest/gtest.h>

@@ -7,8 +7,8 @@
 #include <new>
 #include <thread>
 
-#include "tern/dist/addresses.h"
-#include "tern/dist/tcp_service.h"
+#include "tern/dist/store/addresses.h"
+#include "tern/dist/store/tcp_service.h"
 #include "tern/tests/dist/support.h"
 #include "tern/tests/dist/tcp_stranger.h"
 

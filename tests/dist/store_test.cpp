@@ -1,4 +1,4 @@
-#include "tern/dist/store.h"
+#include "tern/dist/store/store.h"
 
 #include <sys/wait.h>
 
@@ -6,7 +6,7 @@
 #include <chrono>
 #include <thread>
 
-#include "tern/dist/session.h"
+#include "tern/dist/loop/session.h"
 #include "tern/tests/dist/support.h"
 #include "tern/tests/dist/tcp_stranger.h"
 #include "tern/tests/support/seed.h"

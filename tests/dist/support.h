@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "tern/dist/store.h"
+#include "tern/dist/store/store.h"
 #include "tern/tests/errors.h"
 #include "tern/tests/support/temporary_folder.h"
 

@@ -10,8 +10,8 @@
 #include <cstdlib>
 #include <vector>
 
-#include "tern/dist/store.h"
-#include "tern/dist/tcp_protocol.h"
+#include "tern/dist/store/store.h"
+#include "tern/dist/store/tcp_protocol.h"
 
 namespace tern::dist {
 

@@ -1,8 +1,8 @@
 // config.json and preprocessor_config.json of models, and run.json of a run.
 
-#include "tern/models/cli/option_record.h"
-#include "tern/models/cli/run_folder.h"
-#include "tern/models/cli/train_arguments.h"
+#include "tern/models/cli/options/option_record.h"
+#include "tern/models/cli/options/train_arguments.h"
+#include "tern/models/cli/run/run_folder.h"
 #include "tern/models/distilbert/config.h"
 #include "tern/models/image/image_pipeline.h"
 #include "tern/models/vit/config.h"

@@ -13,7 +13,7 @@
 #include "tern/core/io/safetensors.h"
 #include "tern/data/datasets/files.h"
 #include "tern/data/images/image.h"
-#include "tern/dist/tcp_protocol.h"
+#include "tern/dist/store/tcp_protocol.h"
 
 namespace tern::fuzz {
 namespace {

@@ -1,7 +1,7 @@
 // Input of a store's server from strangers and from members that know the secret. The fuzz input is a list of steps: a
 // byte for the action and connection, a byte with the length of the payload, and the payload.
 
-#include "tern/dist/tcp_service.h"
+#include "tern/dist/store/tcp_service.h"
 #include "tern/tests/dist/tcp_stranger.h"
 #include "tern/tests/fuzz/fuzz.h"
 

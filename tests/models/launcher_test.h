@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "tern/kernels/base/check.h"
-#include "tern/models/cli/launcher.h"
+#include "tern/models/cli/launch/launcher.h"
 #include "tern/tests/support/sanitizer.h"
 #include "tern/tests/support/temporary_folder.h"
 #include "tern/tests/support/text.h"

@@ -6,7 +6,7 @@
 #include <random>
 #include <string>
 
-#include "tern/models/cli/options.h"
+#include "tern/models/cli/options/options.h"
 
 namespace tern::cli {
 

@@ -5,10 +5,10 @@
 #include <set>
 
 #include "tern/core/io/json.h"
-#include "tern/models/cli/option_file.h"
-#include "tern/models/cli/option_record.h"
+#include "tern/models/cli/options/option_file.h"
+#include "tern/models/cli/options/option_record.h"
+#include "tern/models/cli/options/train_defaults.h"
 #include "tern/models/cli/program.h"
-#include "tern/models/cli/train_defaults.h"
 #include "tern/tests/errors.h"
 #include "tern/tests/models/option_values.h"
 #include "tern/tests/support/seed.h"

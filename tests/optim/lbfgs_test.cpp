@@ -8,7 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tern/core/ops/ops.h"
-#include "tern/dist/loop_state.h"
+#include "tern/dist/loop/loop_state.h"
 #include "tern/tests/optim/optim_test.h"
 #include "tern/tests/places.h"
 

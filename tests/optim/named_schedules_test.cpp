@@ -1,7 +1,7 @@
 // Schedules by name: formulas in double with random options, and what is refused. PyTorch's numbers for the formulas
 // are in schedule_test.cpp.
 
-#include "tern/optim/named_schedules.h"
+#include "tern/optim/schedules/named_schedules.h"
 
 #include <cmath>
 #include <numbers>

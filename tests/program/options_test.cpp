@@ -2,8 +2,8 @@
 
 #include <set>
 
+#include "tern/models/cli/options/train_arguments.h"
 #include "tern/models/cli/program.h"
-#include "tern/models/cli/train_arguments.h"
 #include "tern/tests/models/option_values.h"
 #include "tern/tests/program/program.h"
 #include "tern/tests/support/seed.h"

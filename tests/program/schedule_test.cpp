@@ -4,7 +4,7 @@
 #include <functional>
 #include <numbers>
 
-#include "tern/optim/named_schedules.h"
+#include "tern/optim/schedules/named_schedules.h"
 #include "tern/tests/program/resume.h"
 
 namespace tern::program {

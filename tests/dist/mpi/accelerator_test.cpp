@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <filesystem>
 
-#include "tern/data/loader.h"
-#include "tern/dist/accelerator.h"
-#include "tern/dist/sharded_optimizer.h"
+#include "tern/data/loaders/loader.h"
+#include "tern/dist/gradients/sharded_optimizer.h"
+#include "tern/dist/loop/accelerator.h"
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/dist/mpi/world_test.h"

@@ -1,8 +1,8 @@
 // Batch norms whose statistics are those of all ranks' batches, against one process with the whole batch.
 
-#include "tern/dist/batch_norm.h"
+#include "tern/dist/gradients/batch_norm.h"
 
-#include "tern/dist/data_parallel.h"
+#include "tern/dist/gradients/data_parallel.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/dist/mpi/world_test.h"
 

@@ -1,6 +1,6 @@
 // Data-parallel training against one process on the joined batch, and what all ranks must agree on.
 
-#include "tern/dist/data_parallel.h"
+#include "tern/dist/gradients/data_parallel.h"
 
 #include <algorithm>
 #include <iterator>

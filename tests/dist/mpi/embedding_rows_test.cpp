@@ -3,7 +3,7 @@
 #include <limits>
 #include <optional>
 
-#include "tern/dist/data_parallel.h"
+#include "tern/dist/gradients/data_parallel.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/dist/mpi/world_test.h"
 

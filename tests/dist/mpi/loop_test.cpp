@@ -8,11 +8,11 @@
 #include <sstream>
 
 #include "tern/core/io/safetensors.h"
-#include "tern/data/loader.h"
-#include "tern/dist/data_parallel.h"
-#include "tern/dist/loop_state.h"
-#include "tern/dist/metrics.h"
-#include "tern/dist/sharded_optimizer.h"
+#include "tern/data/loaders/loader.h"
+#include "tern/dist/gradients/data_parallel.h"
+#include "tern/dist/gradients/sharded_optimizer.h"
+#include "tern/dist/loop/loop_state.h"
+#include "tern/dist/loop/metrics.h"
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/dist/mpi/world_test.h"

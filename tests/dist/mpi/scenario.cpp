@@ -10,7 +10,7 @@
 #include <string>
 #include <thread>
 
-#include "tern/dist/world.h"
+#include "tern/dist/loop/world.h"
 #include "tern/tests/dist/tcp_stranger.h"
 
 namespace tern::dist {

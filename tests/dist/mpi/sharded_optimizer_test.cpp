@@ -1,6 +1,6 @@
 // An optimizer whose state is divided among the ranks against DataParallel with the whole one: the same bits.
 
-#include "tern/dist/sharded_optimizer.h"
+#include "tern/dist/gradients/sharded_optimizer.h"
 
 #include <optional>
 

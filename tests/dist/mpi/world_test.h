@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "tern/dist/world.h"
+#include "tern/dist/loop/world.h"
 #include "tern/nn/module.h"
 #include "tern/tests/core/core_test.h"
 #include "tern/tests/dist/support.h"

@@ -1,0 +1,78 @@
+#include <iostream>
+
+#include "tern/data/datasets/label_index.h"
+#include "tern/data/tokenizers/wordpiece.h"
+#include "tern/models/cli/commands/commands.h"
+#include "tern/models/cli/commands/line_input.h"
+#include "tern/models/cli/options/common_options.h"
+#include "tern/models/cli/options/option_record.h"
+#include "tern/models/cli/run/run_folder.h"
+
+namespace tern::cli {
+namespace {
+
+struct TokenizeOptions : CommonOptions {
+  using Self = TokenizeOptions;
+  std::vector<std::string> files =
+      option(&Self::files, {}, "files",
+             "files of lines, or .csv, .tsv and .jsonl files with a text column; - or none: lines of stdin");
+  std::string vocab = option(&Self::vocab, "", "--vocab", "vocab.txt; default: bert-base-uncased's, which is built in");
+  bool tokens = option(&Self::tokens, false, "--tokens", "print the pieces instead of their ids");
+  bool special = option(&Self::special, false, "--special", "with [CLS] and [SEP]");
+  bool cased = option(&Self::cased, false, "--cased", "keep case and accents");
+  bool jsonl = option(&Self::jsonl, false, "--jsonl", "lines are {\"text\": ...}; answers {\"ids\": [...]}");
+  int64_t max_length = option(&Self::max_length, 0, "--max-length", "cut to this many tokens, special ones included",
+                              Bounds{2, int64_t{1} << 40});
+};
+
+class LineTokenizer {
+ public:
+  LineTokenizer(const TokenizeOptions& arguments, const data::WordPiece& tokenizer)
+      : a_(arguments), tokenizer_(tokenizer) {}
+
+  void read(const std::string& file) {
+    for_each_text(file, a_.jsonl, [&](const std::string& text, bool pauses) {
+      write(text);
+      check_output();
+      if (pauses) std::cout.flush();
+    });
+  }
+
+ private:
+  void write(const std::string& text) {
+    const size_t limit = a_.max_length > 0 ? static_cast<size_t>(a_.max_length) : data::WordPiece::kNoLimit;
+    std::vector<int32_t> ids = a_.special ? tokenizer_.encode_special(text, limit) : tokenizer_.encode(text);
+    if (ids.size() > limit) ids.resize(limit);
+    if (a_.jsonl && !a_.tokens) {
+      std::cout << json_text(Json::object({{"ids", ids}})) << '\n';
+      return;
+    }
+    std::vector<std::string> words;
+    for (const int32_t id : ids) words.push_back(a_.tokens ? std::string(tokenizer_.token(id)) : std::to_string(id));
+    std::cout << (a_.jsonl ? json_text(Json::object({{"tokens", words}})) : data::join(words, " ")) << '\n';
+  }
+
+  const TokenizeOptions& a_;
+  const data::WordPiece& tokenizer_;
+};
+
+int tokenize(const TokenizeOptions& a) {
+  std::ios::sync_with_stdio(false);
+  const data::WordPieceOptions options{.lowercase = !a.cased};
+  const data::WordPiece tokenizer =
+      a.vocab.empty() ? data::WordPiece::from_embedded(options) : data::WordPiece::from_file(a.vocab, options);
+  LineTokenizer lines(a, tokenizer);
+  if (a.files.empty()) lines.read("-");
+  for (const std::string& name : a.files) lines.read(name);
+  return 0;
+}
+
+}  // namespace
+
+Command tokenize_command() {
+  const auto options = std::make_shared<TokenizeOptions>();
+  return {"tokenize", "lines of text to WordPiece ids", "Example: echo 'Hello, world' | tern tokenize --special",
+          options, [options] { return tokenize(*options); }};
+}
+
+}  // namespace tern::cli
