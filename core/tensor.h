@@ -213,7 +213,7 @@ class Tensor {
   Tensor& cumprod_(int dim);
   Tensor& masked_fill_(const Tensor& mask, double value);
   /// x[indices] = values, which broadcast and convert. Of several values for one element the last is taken, in the
-  /// row-major order of the indices; with accumulate all are added to it. core/ops/indexing/indexing.h has the op that
+  /// row-major order of the indices; with accumulate all are added to it. core/ops/indexing/index.h has the op that
   /// returns a new tensor, and those whose in-place forms follow.
   Tensor& index_put_(const std::vector<TensorIndex>& indices, const Tensor& values, bool accumulate = false);
   Tensor& index_put_(const std::vector<TensorIndex>& indices, double value);

@@ -8,7 +8,7 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/io/pickle.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/join.h"
 
 namespace tern::models {
 namespace {

@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/gather.h"
 #include "tern/core/ops/indexing/rearrange.h"
 #include "tern/core/tensor/size_checks.h"
 

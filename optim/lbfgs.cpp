@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/join.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/reduce.h"
 #include "tern/optim/optimizer.h"

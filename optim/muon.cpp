@@ -5,7 +5,7 @@
 #include <map>
 #include <tuple>
 
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/join.h"
 #include "tern/core/ops/matmul/matmul.h"
 #include "tern/core/ops/reduce/vector_norm.h"
 #include "tern/optim/adam.h"

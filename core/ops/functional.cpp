@@ -2,7 +2,7 @@
 
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/join.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 
 namespace tern {

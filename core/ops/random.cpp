@@ -4,12 +4,14 @@
 #include <cmath>
 #include <numbers>
 
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/scatter.h"
 #include "tern/core/ops/pointwise/function.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/reduce.h"
 #include "tern/core/ops/reduce/run_reduction.h"
 #include "tern/core/ops/reduce/softmax.h"
+#include "tern/core/ops/sort/cumulative.h"
+#include "tern/core/ops/sort/search.h"
 #include "tern/core/ops/sort/sort.h"
 #include "tern/kernels/copy.h"
 #include "tern/kernels/math/math.h"

@@ -6,7 +6,7 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/loss/loss.h"
+#include "tern/core/ops/loss/cross_entropy.h"
 #include "tern/data/loaders/prefetch.h"
 #include "tern/models/trainer/batch.h"
 #include "tern/models/trainer/checkpoint.h"

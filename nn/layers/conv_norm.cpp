@@ -41,7 +41,7 @@ Tensor ConvNorm::forward(const Tensor& x, ImageActivation activation, const Tens
   if (!can_fold()) return norm_.forward(conv_.forward(x), activation, residual);
   const auto [weight, bias] = folded();
   const ConvOptions& o = conv_.options();
-  return detail::conv2d_with_end(
+  return detail::conv2d_with_epilogue(
       x, weight, bias,
       {.stride = o.stride, .padding = o.padding, .dilation = o.dilation, .groups = o.groups, .same = o.same}, residual,
       activation, *packed_);

@@ -1,12 +1,16 @@
 #pragma once
-// Losses as modules, with PyTorch's names, for code that keeps its loss beside the model. core/ops/loss/loss.h defines
+// Losses as modules, with PyTorch's names, for code that keeps its loss beside the model. core/ops/loss defines
 // the functions; weights of classes and labels are buffers, as in PyTorch.
 
 #include <concepts>
 #include <list>
 #include <tuple>
 
-#include "tern/core/ops/loss/loss.h"
+#include "tern/core/ops/loss/binary_cross_entropy.h"
+#include "tern/core/ops/loss/cross_entropy.h"
+#include "tern/core/ops/loss/ctc.h"
+#include "tern/core/ops/loss/margin.h"
+#include "tern/core/ops/loss/regression.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {

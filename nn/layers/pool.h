@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "tern/core/ops/image/pool.h"
+#include "tern/core/ops/image/unpool.h"
 #include "tern/nn/module.h"
 
 namespace tern::nn {

@@ -2,6 +2,7 @@
 // the kernels with plain loops in tests/kernels.
 
 #include "tern/core/ops/image/pool.h"
+#include "tern/core/ops/image/unpool.h"
 
 #include "tern/tests/core/core_test.h"
 

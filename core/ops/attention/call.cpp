@@ -4,7 +4,7 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/attention/call.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/join.h"
 #include "tern/core/ops/matmul/matmul.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/reduce.h"

@@ -22,7 +22,8 @@ class PackedWeight {
 /// activation(conv2d(x, weight, bias) + residual) in one pass; no gradient is recorded. residual: of the result's shape
 /// and dtype, or undefined. packed: of this weight. In 16 bits the sum with the bias is rounded once before the
 /// residual is added.
-Tensor conv2d_with_end(const Tensor& x, const Tensor& weight, const Tensor& bias, const ConvolutionOptions& options,
-                       const Tensor& residual, ImageActivation activation, PackedWeight& packed);
+Tensor conv2d_with_epilogue(const Tensor& x, const Tensor& weight, const Tensor& bias,
+                            const ConvolutionOptions& options, const Tensor& residual, ImageActivation activation,
+                            PackedWeight& packed);
 
 }  // namespace tern::detail

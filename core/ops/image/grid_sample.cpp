@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/gather.h"
+#include "tern/core/ops/indexing/join.h"
 #include "tern/core/ops/matmul/matmul.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/tensor/tensor_impl.h"

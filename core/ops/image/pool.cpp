@@ -1,8 +1,10 @@
 #include "tern/core/ops/image/pool.h"
 
+#include <cmath>
+
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/image/images.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/gather.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/pool.h"
@@ -178,6 +180,17 @@ Tensor adaptive_max_of(const char* op, int dims, const Tensor& x, const SpatialS
   return images.result(MaxPool::apply(images.x, adaptive_shape(op, images.x, size))[0]);
 }
 
+Tensor lp_pool_of(const char* op, int dims, const Tensor& x, double power, const SpatialSizes& kernel,
+                  const LpPoolOptions& options) {
+  TERN_CHECK(std::isfinite(power) && power != 0, op, ": the power must be a finite number and not 0, got ", power);
+  const AvgPoolOptions mean{.stride = options.stride, .ceil_mode = options.ceil_mode};
+  const auto pool = dims == 1 ? avg_pool1d : dims == 2 ? avg_pool2d : avg_pool3d;
+  TERN_CHECK(is_floating(x.dtype()), op, ": x must be floating, got ", x.dtype());
+  int64_t elements = 1;
+  for (const int64_t size : kernel.of(op, "kernel", dims)) elements *= size;
+  return pow(mul(pool(pow(x, power), kernel, mean), static_cast<double>(elements)), 1 / power);
+}
+
 }  // namespace
 
 Tensor max_pool1d(const Tensor& x, const SpatialSizes& kernel, const MaxPoolOptions& options) {
@@ -226,6 +239,16 @@ Tensor adaptive_max_pool2d(const Tensor& x, const SpatialSizes& size) {
 }
 Tensor adaptive_max_pool3d(const Tensor& x, const SpatialSizes& size) {
   return adaptive_max_of("adaptive_max_pool3d", 3, x, size);
+}
+
+Tensor lp_pool1d(const Tensor& x, double power, const SpatialSizes& kernel, const LpPoolOptions& options) {
+  return lp_pool_of("lp_pool1d", 1, x, power, kernel, options);
+}
+Tensor lp_pool2d(const Tensor& x, double power, const SpatialSizes& kernel, const LpPoolOptions& options) {
+  return lp_pool_of("lp_pool2d", 2, x, power, kernel, options);
+}
+Tensor lp_pool3d(const Tensor& x, double power, const SpatialSizes& kernel, const LpPoolOptions& options) {
+  return lp_pool_of("lp_pool3d", 3, x, power, kernel, options);
 }
 
 }  // namespace tern

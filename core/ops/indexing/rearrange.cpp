@@ -3,10 +3,13 @@
 #include <algorithm>
 
 #include "tern/core/autograd/function.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/gather.h"
+#include "tern/core/ops/indexing/nonzero.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/reduce.h"
 #include "tern/core/ops/reduce/run_reduction.h"
+#include "tern/core/ops/sort/cumulative.h"
+#include "tern/core/ops/sort/search.h"
 #include "tern/core/ops/sort/sort.h"
 #include "tern/core/tensor/size_checks.h"
 #include "tern/core/tensor/tensor_impl.h"
@@ -355,23 +358,6 @@ Tensor tril_indices(int64_t rows, int64_t cols, int64_t diagonal, const TensorOp
 }
 Tensor triu_indices(int64_t rows, int64_t cols, int64_t diagonal, const TensorOptions& options) {
   return triangle_indices(false, rows, cols, diagonal, options);
-}
-
-Tensor block_diag(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> blocks;
-  int64_t cols = 0;
-  for (const Tensor& x : tensors) {
-    TERN_CHECK(x.dim() <= 2, "block_diag: expected matrices, got ", x.shape());
-    blocks.push_back(x.dim() == 2 ? x : x.reshape({1, x.numel()}));
-    cols = detail::checked_sum("block_diag", cols, blocks.back().size(1));
-  }
-  int64_t before = 0;
-  for (Tensor& block : blocks) {
-    const int64_t width = block.size(1);
-    block = pad(block, {before, cols - before - width});
-    before += width;
-  }
-  return cat(blocks, 0);
 }
 
 Tensor diag(const Tensor& x, int64_t diagonal) {

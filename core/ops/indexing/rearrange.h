@@ -1,9 +1,8 @@
 #pragma once
 // Tensors made of the elements of others: flipped, rolled, repeated, padded, triangles and diagonals. The names and
-// rules are PyTorch's. All dtypes; differentiable any number of times. The results are
-// new tensors; only those of meshgrid and broadcast_tensors are views. Dimensions may be negative (from the end).
+// rules are PyTorch's. All dtypes; differentiable any number of times. The results are new tensors. Dimensions may be
+// negative (from the end).
 
-#include <optional>
 #include <vector>
 
 #include "tern/core/tensor.h"
@@ -51,35 +50,7 @@ Tensor tril_indices(int64_t rows, int64_t cols, int64_t diagonal = 0,
                     const TensorOptions& options = {.dtype = DType::kInt64});
 Tensor triu_indices(int64_t rows, int64_t cols, int64_t diagonal = 0,
                     const TensorOptions& options = {.dtype = DType::kInt64});
-/// Matrices along the diagonal of a matrix of zeros; a vector counts as a row. One dtype.
-Tensor block_diag(const std::vector<Tensor>& tensors);
 /// The sum of the main diagonal of a matrix.
 Tensor trace(const Tensor& x);
-
-/// Views of the vectors (or scalars), each along its own dimension and broadcast to the common shape. kXY exchanges the
-/// first two dimensions of the results.
-enum class Indexing : uint8_t { kIJ, kXY };
-std::vector<Tensor> meshgrid(const std::vector<Tensor>& tensors, Indexing indexing = Indexing::kIJ);
-/// All combinations of one element of each vector, the last changing fastest: [product of sizes, vectors]; of one
-/// vector the vector.
-Tensor cartesian_prod(const std::vector<Tensor>& tensors);
-/// cat along dimension 1 (of vectors along 0); cat along dimension 0, of vectors as rows.
-Tensor hstack(const std::vector<Tensor>& tensors);
-Tensor vstack(const std::vector<Tensor>& tensors);
-/// cat along dimension 2, of matrices as [rows, cols, 1] and of vectors as [1, size, 1]; cat along dimension 1, of
-/// vectors as columns.
-Tensor dstack(const std::vector<Tensor>& tensors);
-Tensor column_stack(const std::vector<Tensor>& tensors);
-/// Views of the tensors, expanded to their common shape.
-std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors);
-/// Rows of r elements of a vector, in the order of their indices, which increase within a row, or do not decrease with
-/// replacement: [count, r].
-Tensor combinations(const Tensor& x, int64_t r = 2, bool with_replacement = false);
-/// The powers columns - 1, ..., 1, 0 of a vector's elements as rows, or 0, 1, ...: [size, columns]; as many columns as
-/// elements unless given. Integers give int64, which wraps around.
-Tensor vander(const Tensor& x, std::optional<int64_t> columns = {}, bool increasing = false);
-/// The index along each dimension of elements of a tensor of this shape, given their places (int64 or int32) in
-/// row-major order. The host waits for the device, to check the places.
-std::vector<Tensor> unravel_index(const Tensor& index, const Shape& shape);
 
 }  // namespace tern

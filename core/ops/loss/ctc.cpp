@@ -1,13 +1,13 @@
-// The CTC loss: the states of each sequence are gathered from the classes, and the sum over alignments is a kernel.
+#include "tern/core/ops/loss/ctc.h"
 
 #include <algorithm>
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/gather.h"
+#include "tern/core/ops/indexing/join.h"
 #include "tern/core/ops/indexing/rearrange.h"
-#include "tern/core/ops/loss/loss.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/reduce.h"
 #include "tern/core/ops/reduce/statistics.h"

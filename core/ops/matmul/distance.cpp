@@ -1,11 +1,10 @@
-// Distances of rows. Those of two matrices are kernels, which do not store the differences.
+#include "tern/core/ops/matmul/distance.h"
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/gather.h"
 #include "tern/core/ops/indexing/rearrange.h"
-#include "tern/core/ops/matmul/matmul.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/reduce.h"
 #include "tern/core/ops/reduce/vector_norm.h"

@@ -1,4 +1,4 @@
-// einsum and tensordot: products of two operands at a time, by matmul.
+#include "tern/core/ops/matmul/einsum.h"
 
 #include <algorithm>
 #include <cctype>

@@ -1,11 +1,10 @@
 #pragma once
-// For ops with a linear layer in them: what its inputs must be, their casts, and its products.
+// For ops with a linear layer in them: what its inputs must be, and their casts.
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/core/tensor.h"
-#include "tern/kernels/gemm.h"
 
 namespace tern::detail {
 
@@ -53,17 +52,6 @@ inline Tensor as_rows(const Tensor& x) {
 }
 
 inline Shape linear_shape(const Tensor& x, const Tensor& weight) { return x.shape().with(x.dim() - 1, weight.size(0)); }
-
-/// activation(x weight^T + bias) of contiguous matrices; pre: where the pre-activation goes, or undefined.
-Tensor linear_product(const Tensor& x, const Tensor& weight, const Tensor& bias, kernels::Activation activation,
-                      const Tensor& pre);
-/// dpre weight, added to `sum` if that is defined.
-Tensor linear_input_gradient(const Tensor& dpre, const Tensor& weight, const Tensor& sum = {});
-/// dweight = dpre^T x and, when dbias is defined, the column sums of dpre.
-void linear_weight_gradients(const Tensor& dpre, const Tensor& x, const Tensor& dweight, const Tensor& dbias);
-/// dpre = dy * activation'(pre) and dbias, the column sums of dpre. Without activation pre and dpre are undefined.
-void linear_activation_gradients(const Tensor& dy, const Tensor& pre, kernels::Activation activation,
-                                 const Tensor& dpre, const Tensor& dbias);
 
 inline Tensor contiguous_or_none(const Tensor& x) { return x.defined() ? x.contiguous() : x; }
 

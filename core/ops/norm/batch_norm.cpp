@@ -4,7 +4,6 @@
 
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/autograd/function.h"
-#include "tern/core/ops/indexing/rearrange.h"
 #include "tern/core/ops/pointwise/function.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/reduce.h"

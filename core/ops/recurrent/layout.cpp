@@ -1,11 +1,11 @@
+#include "tern/core/ops/recurrent/layout.h"
+
 #include <algorithm>
 #include <numeric>
 
 #include "tern/core/device/capture_state.h"
-#include "tern/core/ops/indexing/indexing.h"
-#include "tern/core/ops/indexing/rearrange.h"
+#include "tern/core/ops/indexing/scatter.h"
 #include "tern/core/ops/pointwise/pointwise.h"
-#include "tern/core/ops/recurrent/recurrent.h"
 #include "tern/core/tensor/size_checks.h"
 
 namespace tern {

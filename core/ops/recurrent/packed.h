@@ -10,7 +10,16 @@ namespace tern::detail {
 class PackedRecurrentWeight {
  public:
   /// layer.weight: `weight` in the layer's dtype. Undefined where the kernel reads that itself.
-  Tensor find(const kernels::RecurrentLayer& layer, const Tensor& weight, bool backward);
+  Tensor find(const kernels::RecurrentLayer& layer, const Tensor& weight, bool backward) {
+    return copies_.find({layer.kind, layer.weight.dtype, backward}, weight, [&] {
+      const kernels::Stream stream = current_stream(weight.device());
+      const int64_t bytes = kernels::recurrent_packed_bytes(stream, layer, backward);
+      if (bytes == 0) return Tensor();
+      const Tensor packed = empty({bytes}, {uint8, weight.device()});
+      kernels::recurrent_pack(stream, layer, backward, packed.raw_data());
+      return packed;
+    });
+  }
 
  private:
   struct Key {

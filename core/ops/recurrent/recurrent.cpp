@@ -6,10 +6,11 @@
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/autograd/kept_graph.h"
-#include "tern/core/ops/indexing/indexing.h"
-#include "tern/core/ops/indexing/rearrange.h"
+#include "tern/core/ops/indexing/gather.h"
+#include "tern/core/ops/indexing/join.h"
 #include "tern/core/ops/matmul/linear.h"
 #include "tern/core/ops/matmul/linear_inputs.h"
+#include "tern/core/ops/matmul/linear_passes.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/recurrent/packed.h"
 #include "tern/core/ops/recurrent/sequence.h"
@@ -323,17 +324,6 @@ void check_state(const char* name, const Tensor& state, int64_t batch, int64_t w
 }
 
 }  // namespace
-
-Tensor detail::PackedRecurrentWeight::find(const kernels::RecurrentLayer& layer, const Tensor& weight, bool backward) {
-  return copies_.find({layer.kind, layer.weight.dtype, backward}, weight, [&] {
-    const kernels::Stream stream = current_stream(weight.device());
-    const int64_t bytes = kernels::recurrent_packed_bytes(stream, layer, backward);
-    if (bytes == 0) return Tensor();
-    const Tensor packed = empty({bytes}, {uint8, weight.device()});
-    kernels::recurrent_pack(stream, layer, backward, packed.raw_data());
-    return packed;
-  });
-}
 
 RecurrentResult recurrent(RecurrentKind kind, const Tensor& input, const RecurrentLayout& layout,
                           const RecurrentWeights& weights, const Tensor& initial, const Tensor& initial_cell,

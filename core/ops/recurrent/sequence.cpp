@@ -2,8 +2,9 @@
 
 #include <algorithm>
 
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/gather.h"
 #include "tern/core/ops/matmul/linear_inputs.h"
+#include "tern/core/ops/recurrent/layout.h"
 #include "tern/core/ops/workspace.h"
 #include "tern/kernels/recurrent/sequence.h"
 

@@ -3,7 +3,7 @@
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/engine.h"
 #include "tern/core/autograd/function.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/join.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/run_reduction.h"
 #include "tern/core/ops/workspace.h"

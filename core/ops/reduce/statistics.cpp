@@ -8,6 +8,7 @@
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/reduce.h"
 #include "tern/core/ops/reduce/run_reduction.h"
+#include "tern/core/ops/sort/cumulative.h"
 #include "tern/core/ops/sort/sort.h"
 
 namespace tern {

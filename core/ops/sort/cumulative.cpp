@@ -1,18 +1,105 @@
-// Cumulative log-sums: elements are combined over distances 1, 2, 4, ..., so that a dimension of n elements takes
-// log2(n) ops, whose derivatives are right at infinities too. Modes and differences.
+#include "tern/core/ops/sort/cumulative.h"
 
 #include "tern/core/autograd/autocast.h"
-#include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/autograd/function.h"
+#include "tern/core/ops/indexing/join.h"
+#include "tern/core/ops/indexing/scatter.h"
 #include "tern/core/ops/pointwise/pointwise.h"
-#include "tern/core/ops/reduce/reduce.h"
 #include "tern/core/ops/reduce/run_reduction.h"
-#include "tern/core/ops/sort/sort.h"
+#include "tern/core/ops/sort/columns.h"
+#include "tern/core/ops/workspace.h"
+#include "tern/kernels/scan.h"
 
 namespace tern {
 namespace {
 
-/// y[j] = log(exp(x[0]) + ... + exp(x[j])) along dim, in fp32 for 16-bit floats.
+/// Cumulative sums of contiguous x along its last dimension.
+struct CumulativeSum final : Function<CumulativeSum> {
+  static constexpr const char* kName = "cumsum";
+  static constexpr bool kTwiceDifferentiable = true;
+  bool reverse_ = false;
+  Tensor forward(const Tensor& x, bool reverse) {
+    reverse_ = reverse;
+    const Tensor y = empty(x.shape(), {is_floating(x.dtype()) ? x.dtype() : DType::kInt64, x.device()});
+    const kernels::Stream stream = current_stream(x.device());
+    const Workspace workspace(x.device(), [&] {
+      return kernels::cumulative_sum_workspace(stream, detail::count_rows(x), detail::count_cols(x), x.dtype());
+    });
+    kernels::cumulative_sum(stream, x.view(), reverse, workspace.data(), y.view());
+    return y;
+  }
+  Grads backward(const Tensor& dy) override { return {CumulativeSum::apply(dy.contiguous(), !reverse_)}; }
+};
+
+/// y[..., j - 1] where y is contiguous, and `first` in column 0.
+Tensor one_before(const Tensor& y, double first) {
+  const Tensor start = full(y.shape().with(-1, 1), first, y.options());
+  return cat({start, y.slice(-1, 0, detail::count_cols(y) - 1)}, -1);
+}
+
+/// y[..., j] = a[..., j] * y[..., j - 1] + b[..., j] along the last dimension, or from its end, as the kernel says.
+struct LinearRecurrence final : Function<LinearRecurrence> {
+  static constexpr const char* kName = "linear_recurrence";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved a_;
+  SavedOutput y_;
+  bool reverse_ = false;
+  Tensor forward(const Tensor& a, const Tensor& b, bool reverse) {
+    a_ = a;
+    reverse_ = reverse;
+    const Tensor y = empty(b.shape(), b.options());
+    kernels::linear_recurrence(current_stream(b.device()), a.view(), b.view(), reverse, y.view());
+    y_ = y;
+    return y;
+  }
+  Grads backward(const Tensor& dy) override {
+    const Tensor y = y_.get(), db = LinearRecurrence::apply(a_.get(), dy.contiguous(), !reverse_);
+    return {reverse_ ? mul(one_before(db, 0), y) : mul(db, one_before(y, 0)), db};
+  }
+};
+
+/// Cumulative products of contiguous x along its last dimension. The derivative of later products by an element is a
+/// recurrence, which divides by none of them.
+struct CumulativeProduct final : Function<CumulativeProduct> {
+  static constexpr const char* kName = "cumprod";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved x_;
+  SavedOutput y_;
+  Tensor forward(const Tensor& x) {
+    x_ = x;
+    const Tensor y = empty(x.shape(), {is_floating(x.dtype()) ? x.dtype() : DType::kInt64, x.device()});
+    kernels::cumulative_product(current_stream(x.device()), x.view(), y.view());
+    y_ = y;
+    return y;
+  }
+  Grads backward(const Tensor& dy) override {
+    if (dy.numel() == 0) return {dy};
+    return {mul(LinearRecurrence::apply(x_.get(), dy.contiguous(), true), one_before(y_.get(), 1))};
+  }
+};
+
+/// Running extremes of contiguous x along its last dimension; returns values and indices.
+struct CumulativeExtreme final : Function<CumulativeExtreme> {
+  static constexpr const char* kName = "cumulative_extreme";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved index_;
+  std::vector<Tensor> forward(const Tensor& x, bool largest) {
+    const Tensor values = empty(x.shape(), x.options()), index = empty(x.shape(), {DType::kInt64, x.device()});
+    const kernels::Stream stream = current_stream(x.device());
+    const Workspace workspace(x.device(), [&] {
+      return kernels::cumulative_extreme_workspace(stream, detail::count_rows(x), detail::count_cols(x), x.dtype());
+    });
+    kernels::cumulative_extreme(stream, largest, x.view(), workspace.data(), values.view(), index.view());
+    index_ = index;
+    return {values, index};
+  }
+  Grads backward(const Tensor& dy) override {  // an index may repeat
+    return {scatter_add(zeros(dy.shape(), dy.options()), -1, index_.get(), dy)};
+  }
+};
+
+/// y[j] = log(exp(x[0]) + ... + exp(x[j])) along dim, in fp32 for 16-bit floats: elements are combined over
+/// distances 1, 2, 4, ..., log2(n) ops for n elements, whose derivatives are right at infinities too.
 Tensor log_sums_up_to(const Tensor& input, int dim) {
   Tensor x = input;
   detail::autocast_inputs("cumsum", {&x});
@@ -27,33 +114,34 @@ Tensor log_sums_up_to(const Tensor& input, int dim) {
 
 }  // namespace
 
+Tensor cumsum(const Tensor& input, int dim) {
+  Tensor x = input;
+  detail::autocast_inputs("cumsum", {&x});
+  const detail::Along along(x, dim);
+  return along.back(CumulativeSum::apply(along.last(), false));
+}
+
+Tensor cumprod(const Tensor& input, int dim) {
+  Tensor x = input;
+  detail::autocast_inputs("cumsum", {&x});
+  const detail::Along along(x, dim);
+  return along.back(CumulativeProduct::apply(along.last()));
+}
+
 Tensor logcumsumexp(const Tensor& x, int dim) {
   TERN_CHECK(is_floating(x.dtype()), "logcumsumexp: expected a floating tensor, got ", x.dtype(),
              "; convert with to(float32)");
   return log_sums_up_to(x, dim);
 }
 
-SortResult mode(const Tensor& x, int dim, bool keepdim) {
-  const Tensor whole = x.dim() == 0 ? x.reshape({1}) : x;
-  const int d = whole.shape().wrap(dim);
-  TERN_CHECK(whole.size(d) > 0, "mode: dimension ", dim, " of ", x.shape(), " has no elements");
-  const SortResult sorted = sort(whole, d);
-  const Tensor last = [&] {
-    const NoGrad off;
-    const Tensor values = sorted.values.detach();
-    const Tensor differs = ne(values.slice(d, 1), values.slice(d, 0, whole.size(d) - 1));
-    const Tensor begins = cat({ones(whole.shape().with(d, 1), differs.options()), differs}, d);
-    std::vector<int64_t> sizes(static_cast<size_t>(whole.dim()), 1);
-    sizes[static_cast<size_t>(d)] = whole.size(d);
-    const Tensor places = arange(0, static_cast<double>(whole.size(d)), 1, {DType::kInt64, x.device()}).reshape(sizes);
-    // The first of the longest runs is that of the smallest value; its last element has the run's length.
-    return argmax(places - cummax(where(begins, places, 0.0), d).values, d, true);
-  }();
-  const auto result = [&](const Tensor& y) {
-    const Tensor at = gather(y, d, last);
-    return x.dim() == 0 ? at.reshape(Shape{}) : keepdim ? at : at.select(d, 0);
-  };
-  return {result(sorted.values), result(sorted.indices)};
+SortResult cummax(const Tensor& x, int dim) {
+  const detail::Along along(x, dim);
+  return along.back(CumulativeExtreme::apply(along.last(), true));
+}
+
+SortResult cummin(const Tensor& x, int dim) {
+  const detail::Along along(x, dim);
+  return along.back(CumulativeExtreme::apply(along.last(), false));
 }
 
 Tensor diff(const Tensor& x, int64_t n, int dim, const Tensor& prepend, const Tensor& append) {

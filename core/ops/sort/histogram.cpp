@@ -1,11 +1,15 @@
-// Counts of elements in intervals.
+#include "tern/core/ops/sort/histogram.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "tern/core/autograd/grad_mode.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/nonzero.h"
+#include "tern/core/ops/indexing/scatter.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/reduce.h"
+#include "tern/core/ops/sort/cumulative.h"
+#include "tern/core/ops/sort/search.h"
 #include "tern/core/ops/sort/sort.h"
 #include "tern/core/tensor/size_checks.h"
 
@@ -28,6 +32,25 @@ Interval counted_interval(const char* op, const Tensor& x, int64_t bins, Interva
 }
 
 }  // namespace
+
+Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength) {
+  const NoGrad off;
+  TERN_CHECK(x.dim() == 1 && !is_floating(x.dtype()) && x.dtype() != DType::kBool,
+             "bincount: expected a vector of integers, got ", x.describe());
+  TERN_CHECK(minlength >= 0, "bincount: minlength must not be negative, got ", minlength);
+  TERN_CHECK(!weights.defined() || weights.shape() == x.shape(), "bincount: weights must have the shape of x, ",
+             x.shape(), ", got ", weights.describe());
+  const bool single = weights.defined() && weights.dtype() == DType::kFloat32;
+  const DType dtype = !weights.defined() ? DType::kInt64 : single ? DType::kFloat32 : DType::kFloat64;
+  int64_t size = minlength;
+  if (x.numel() > 0) {
+    const int64_t least = min(x).item<int64_t>();
+    TERN_CHECK(least >= 0, "bincount: elements must not be negative, got ", least);
+    size = std::max(size, detail::checked_sum("bincount", max(x).item<int64_t>(), 1));
+  }
+  const Tensor added = weights.defined() ? weights.detach().to(dtype) : ones({}, {dtype, x.device()}).expand(x.shape());
+  return scatter_add(zeros({size}, {dtype, x.device()}), 0, x.to(DType::kInt64), added);
+}
 
 Tensor histc(const Tensor& x, int64_t bins, double low, double high) {
   const NoGrad off;

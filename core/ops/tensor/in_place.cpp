@@ -4,7 +4,8 @@
 #include <cmath>
 
 #include "tern/core/autograd/function.h"
-#include "tern/core/ops/indexing/indexed_write.h"
+#include "tern/core/ops/indexing/index_call.h"
+#include "tern/core/ops/indexing/scatter_call.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/tensor/in_place.h"
 #include "tern/core/ops/tensor/transfer.h"

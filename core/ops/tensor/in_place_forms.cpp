@@ -2,9 +2,11 @@
 
 #include <cmath>
 
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/index.h"
 #include "tern/core/ops/indexing/rearrange.h"
+#include "tern/core/ops/indexing/scatter.h"
 #include "tern/core/ops/pointwise/pointwise.h"
+#include "tern/core/ops/sort/cumulative.h"
 #include "tern/core/ops/sort/sort.h"
 #include "tern/core/ops/tensor/in_place.h"
 

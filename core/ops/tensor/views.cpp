@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "tern/core/autograd/function.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/join.h"
 #include "tern/core/ops/indexing/rearrange.h"
 #include "tern/core/tensor.h"
 #include "tern/core/tensor/size_checks.h"

@@ -1,20 +1,48 @@
-// What follows from sorted elements: medians, quantiles, searches, and different elements.
+#include "tern/core/ops/sort/quantile.h"
 
-#include <algorithm>
 #include <cmath>
 #include <tuple>
 
 #include "tern/core/autograd/function.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/gather.h"
+#include "tern/core/ops/indexing/join.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/reduce.h"
-#include "tern/core/ops/sort/selection.h"
-#include "tern/core/ops/sort/sort.h"
-#include "tern/core/tensor/size_checks.h"
+#include "tern/core/ops/sort/columns.h"
+#include "tern/core/ops/sort/cumulative.h"
+#include "tern/core/ops/workspace.h"
 #include "tern/kernels/sort.h"
 
 namespace tern {
 namespace {
+
+/// One element of each row of contiguous x; returns values and indices.
+struct SelectElement final : Function<SelectElement> {
+  static constexpr const char* kName = "select_element";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved index_;
+  int64_t cols_ = 0;
+  std::vector<Tensor> forward(const Tensor& x, kernels::Selection which, int64_t place) {
+    cols_ = detail::count_cols(x);
+    const Shape shape = x.shape().with(-1, 1);
+    const Tensor values = empty(shape, x.options()), index = empty(shape, {DType::kInt64, x.device()});
+    const kernels::Stream stream = current_stream(x.device());
+    const Workspace workspace(
+        x.device(), [&] { return kernels::select_rows_workspace(stream, detail::count_rows(x), cols_, x.dtype()); });
+    kernels::select_rows(stream, x.view(), which, place, workspace.data(), values.view(), index.view());
+    index_ = index;
+    return {values, index};
+  }
+  Grads backward(const Tensor& dy) override { return {detail::scatter_columns(dy, index_.get(), cols_)}; }
+};
+
+/// Elements and their indices along dim, which has size 1 in the results. x has a dimension of at least one element;
+/// `place` is used by kPlace.
+SortResult select_along(const char* op, const Tensor& x, int dim, kernels::Selection which, int64_t place = 0) {
+  const detail::Along along(x, dim);
+  detail::check_columns(op, along.last());
+  return along.back(SelectElement::apply(along.last(), which, place));
+}
 
 /// x without dimensions as one of one element; op for the error of a dimension without elements.
 Tensor sortable(const char* op, const Tensor& x, int dim) {
@@ -32,7 +60,7 @@ SortResult without_dim(const Tensor& x, const SortResult& result, int dim, bool 
 SortResult median_along(const char* op, const Tensor& x, int dim, bool keepdim, bool ignores_nan) {
   using kernels::Selection;
   const Selection which = ignores_nan ? Selection::kMedianOfNumbers : Selection::kMedian;
-  return without_dim(x, detail::select_along(op, sortable(op, x, dim), dim, which), dim, keepdim);
+  return without_dim(x, select_along(op, sortable(op, x, dim), dim, which), dim, keepdim);
 }
 
 /// The median of all elements, whose gradient those that equal it share.
@@ -112,29 +140,12 @@ Tensor nan_quantiles_of_rows(const Tensor& x, const std::vector<double>& q, Inte
   return between(gather(sorted, -1, lower), gather(sorted, -1, upper), weight).movedim(-1, 0);
 }
 
-/// The runs of equal rows: where each begins, and the number of each row's run.
-struct Runs {
-  Tensor starts, number, counts;
-};
-Runs runs_of_rows(const Tensor& rows) {
-  const int64_t n = rows.size(0);
-  const TensorOptions ints{DType::kInt64, rows.device()};
-  if (n == 0) return {empty({0}, ints), empty({0}, ints), empty({0}, ints)};
-  const Tensor differs = any(ne(rows.slice(0, 1), rows.slice(0, 0, n - 1)), {1});
-  const Tensor begins = cat({ones({1}, differs.options()), differs});
-  const Tensor starts = nonzero(begins).reshape({-1});
-  const Tensor ends = cat({starts.slice(0, 1), full({1}, static_cast<double>(n), ints)});
-  return {starts, cumsum(begins, 0) - 1.0, ends - starts};
-}
-
-Runs runs_of(const Tensor& x) { return runs_of_rows(x.unsqueeze(1)); }
-
 }  // namespace
 
 SortResult kthvalue(const Tensor& x, int64_t k, int dim, bool keepdim) {
   const Tensor whole = sortable("kthvalue", x, dim);
   TERN_CHECK(k >= 1 && k <= whole.size(dim), "kthvalue: k must be in [1, ", whole.size(dim), "], got ", k);
-  const SortResult selected = detail::select_along("kthvalue", whole, dim, kernels::Selection::kPlace, k - 1);
+  const SortResult selected = select_along("kthvalue", whole, dim, kernels::Selection::kPlace, k - 1);
   return without_dim(x, selected, dim, keepdim);
 }
 
@@ -189,92 +200,27 @@ Tensor quantile(const Tensor& x, double q, std::optional<int> dim, bool keepdim,
   return quantile(x, full({}, q, {.dtype = DType::kFloat64}), dim, keepdim, interpolation);
 }
 
-Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right) {
-  detail::check_one_device("searchsorted", {&sorted, &values});
-  TERN_CHECK(sorted.dtype() == values.dtype(), "searchsorted: expected one dtype, got ", sorted.describe(), " and ",
-             values.describe(), "; convert one of them");
-  const bool fits = sorted.dim() == 1 || (sorted.dim() == values.dim() && sorted.dim() > 0 &&
-                                          sorted.shape().with(-1, 0) == values.shape().with(-1, 0));
-  TERN_CHECK(fits, "searchsorted: the sorted tensor must be a vector or differ from the values ", values.shape(),
-             " only in the last dimension, got ", sorted.shape());
-  const Tensor index = empty(values.shape(), {DType::kInt64, values.device()});
-  kernels::search_sorted(current_stream(values.device()), sorted.contiguous().view(), values.contiguous().view(), right,
-                         index.view());
-  return index;
-}
-Tensor bucketize(const Tensor& values, const Tensor& boundaries, bool right) {
-  TERN_CHECK(boundaries.dim() == 1, "bucketize: the boundaries must be a vector, got ", boundaries.shape());
-  return searchsorted(boundaries, values, right);
-}
-
-Tensor isin(const Tensor& x, const Tensor& candidates, bool invert) {
-  const NoGrad off;
-  const DType dtype = promote(x.dtype(), candidates.dtype());
-  const Tensor values = x.detach().to(dtype), sorted = sort(candidates.detach().to(dtype).flatten()).values;
-  const int64_t count = sorted.numel();
-  if (count == 0) return full(x.shape(), invert ? 1 : 0, {DType::kBool, x.device()});
-  const Tensor place = searchsorted(sorted, values), last = full({}, static_cast<double>(count - 1), place.options());
-  const Tensor found = eq(take(sorted, minimum(place, last)), values);
-  return invert ? logical_not(found) : found;
-}
-
-UniqueResult unique_consecutive(const Tensor& x) {
-  const NoGrad off;
-  const Tensor flat = x.detach().flatten();
-  const Runs runs = runs_of(flat);
-  return {take(flat, runs.starts), runs.number.reshape(x.shape()), runs.counts};
-}
-
-UniqueResult unique(const Tensor& x) {
-  const NoGrad off;
-  const SortResult sorted = sort(x.detach().flatten(), 0);
-  const Runs runs = runs_of(sorted.values);
-  const Tensor inverse = scatter(empty_like(runs.number), 0, sorted.indices, runs.number);
-  return {take(sorted.values, runs.starts), inverse.reshape(x.shape()), runs.counts};
-}
-
-namespace {
-/// The slices of x along dim as rows.
-Tensor rows_along(const Tensor& x, int dim) {
-  const Tensor front = x.movedim(dim, 0);
-  return front.reshape({front.size(0), front.numel() / std::max<int64_t>(front.size(0), 1)});
-}
-}  // namespace
-
-UniqueResult unique_consecutive(const Tensor& x, int dim) {
-  const NoGrad off;
-  const Runs runs = runs_of_rows(rows_along(x.detach(), dim));
-  return {index_select(x.detach(), dim, runs.starts), runs.number, runs.counts};
-}
-
-UniqueResult unique(const Tensor& x, int dim) {
-  const NoGrad off;
-  const Tensor rows = rows_along(x.detach(), dim);
-  Tensor order = arange(0, static_cast<double>(rows.size(0)), 1, {DType::kInt64, x.device()});
-  for (int64_t column = rows.size(1) - 1; column >= 0; --column)  // stable sorts, from the last column to the first
-    order = take(order, sort(take(rows.select(1, column), order), 0).indices);
-  const Runs runs = runs_of_rows(index_select(rows, 0, order));
-  const Tensor inverse = scatter(empty_like(runs.number), 0, order, runs.number);
-  return {index_select(x.detach(), dim, take(order, runs.starts)), inverse, runs.counts};
-}
-
-Tensor bincount(const Tensor& x, const Tensor& weights, int64_t minlength) {
-  const NoGrad off;
-  TERN_CHECK(x.dim() == 1 && !is_floating(x.dtype()) && x.dtype() != DType::kBool,
-             "bincount: expected a vector of integers, got ", x.describe());
-  TERN_CHECK(minlength >= 0, "bincount: minlength must not be negative, got ", minlength);
-  TERN_CHECK(!weights.defined() || weights.shape() == x.shape(), "bincount: weights must have the shape of x, ",
-             x.shape(), ", got ", weights.describe());
-  const bool single = weights.defined() && weights.dtype() == DType::kFloat32;
-  const DType dtype = !weights.defined() ? DType::kInt64 : single ? DType::kFloat32 : DType::kFloat64;
-  int64_t size = minlength;
-  if (x.numel() > 0) {
-    const int64_t least = min(x).item<int64_t>();
-    TERN_CHECK(least >= 0, "bincount: elements must not be negative, got ", least);
-    size = std::max(size, detail::checked_sum("bincount", max(x).item<int64_t>(), 1));
-  }
-  const Tensor added = weights.defined() ? weights.detach().to(dtype) : ones({}, {dtype, x.device()}).expand(x.shape());
-  return scatter_add(zeros({size}, {dtype, x.device()}), 0, x.to(DType::kInt64), added);
+SortResult mode(const Tensor& x, int dim, bool keepdim) {
+  const Tensor whole = x.dim() == 0 ? x.reshape({1}) : x;
+  const int d = whole.shape().wrap(dim);
+  TERN_CHECK(whole.size(d) > 0, "mode: dimension ", dim, " of ", x.shape(), " has no elements");
+  const SortResult sorted = sort(whole, d);
+  const Tensor last = [&] {
+    const NoGrad off;
+    const Tensor values = sorted.values.detach();
+    const Tensor differs = ne(values.slice(d, 1), values.slice(d, 0, whole.size(d) - 1));
+    const Tensor begins = cat({ones(whole.shape().with(d, 1), differs.options()), differs}, d);
+    std::vector<int64_t> sizes(static_cast<size_t>(whole.dim()), 1);
+    sizes[static_cast<size_t>(d)] = whole.size(d);
+    const Tensor places = arange(0, static_cast<double>(whole.size(d)), 1, {DType::kInt64, x.device()}).reshape(sizes);
+    // The first of the longest runs is that of the smallest value; its last element has the run's length.
+    return argmax(places - cummax(where(begins, places, 0.0), d).values, d, true);
+  }();
+  const auto result = [&](const Tensor& y) {
+    const Tensor at = gather(y, d, last);
+    return x.dim() == 0 ? at.reshape(Shape{}) : keepdim ? at : at.select(d, 0);
+  };
+  return {result(sorted.values), result(sorted.indices)};
 }
 
 }  // namespace tern

@@ -1,11 +1,13 @@
-// Tensors made of several others: grids, combinations and stacks.
+#include "tern/core/ops/indexing/grids.h"
 
 #include <algorithm>
 
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/index.h"
+#include "tern/core/ops/indexing/join.h"
 #include "tern/core/ops/indexing/rearrange.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/reduce.h"
+#include "tern/core/ops/sort/cumulative.h"
 #include "tern/core/ops/sort/sort.h"
 #include "tern/core/tensor/size_checks.h"
 
@@ -37,31 +39,6 @@ Tensor cartesian_prod(const std::vector<Tensor>& tensors) {
   std::vector<Tensor> columns;
   for (const Tensor& grid : meshgrid(tensors)) columns.push_back(grid.flatten());
   return columns.size() == 1 ? columns[0] : stack(columns, 1);
-}
-
-Tensor hstack(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> all;
-  for (const Tensor& x : tensors) all.push_back(x.dim() == 0 ? x.reshape({1}) : x);
-  return cat(all, !all.empty() && all[0].dim() > 1 ? 1 : 0);
-}
-
-Tensor vstack(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> all;
-  for (const Tensor& x : tensors) all.push_back(x.dim() < 2 ? x.reshape({1, x.numel()}) : x);
-  return cat(all, 0);
-}
-
-Tensor dstack(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> all;
-  for (const Tensor& x : tensors)
-    all.push_back(x.dim() < 2 ? x.reshape({1, x.numel(), 1}) : x.dim() == 2 ? x.unsqueeze(2) : x);
-  return cat(all, 2);
-}
-
-Tensor column_stack(const std::vector<Tensor>& tensors) {
-  std::vector<Tensor> all;
-  for (const Tensor& x : tensors) all.push_back(x.dim() < 2 ? x.reshape({x.numel(), 1}) : x);
-  return cat(all, 1);
 }
 
 std::vector<Tensor> broadcast_tensors(const std::vector<Tensor>& tensors) {

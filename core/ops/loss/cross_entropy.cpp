@@ -1,9 +1,9 @@
-#include "tern/core/ops/loss/loss.h"
+#include "tern/core/ops/loss/cross_entropy.h"
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/function.h"
 #include "tern/core/memory/index_check.h"
-#include "tern/core/ops/indexing/indexing.h"
+#include "tern/core/ops/indexing/gather.h"
 #include "tern/core/ops/pointwise/pointwise.h"
 #include "tern/core/ops/reduce/reduce.h"
 #include "tern/core/ops/reduce/softmax.h"
