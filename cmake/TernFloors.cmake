@@ -11,8 +11,8 @@
 
 # Files of the floor `data` that an option leaves out, and what takes their place.
 set(tern_parts TERN_CURL TERN_ARCHIVES TERN_IMAGES)
-set(tern_sources_TERN_CURL data/datasets/download.cpp)
-set(tern_sources_TERN_ARCHIVES data/datasets/archive.cpp)
+set(tern_sources_TERN_CURL data/files/download.cpp)
+set(tern_sources_TERN_ARCHIVES data/files/archive.cpp)
 set(tern_sources_TERN_IMAGES data/images/jpeg.cpp data/images/png.cpp)
 set(tern_without_TERN_CURL data/without/download.cpp)
 set(tern_without_TERN_ARCHIVES data/without/archive.cpp)

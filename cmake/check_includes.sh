@@ -29,8 +29,15 @@ check_floors() {
       for (i = 1; i <= count; ++i) core = below["core/" inner[i]] = "core/" inner[i] " " core
       below["nn"] = "nn " core
       below["optim"] = "optim " core
-      below["data"] = "data " core
-      below["dist"] = "dist nn optim data " core
+      data = core
+      count = split("files plan samples tokenizers,images datasets loaders transforms", inner)  # likewise
+      for (i = 1; i <= count; ++i) {
+        sides = split(inner[i], side, ",")  # which do not include one another
+        for (j = 1; j <= sides; ++j) below["data/" side[j]] = "data/" side[j] " " data
+        for (j = 1; j <= sides; ++j) data = "data/" side[j] " " data
+      }
+      below["data/without"] = "data/without " data  # in place of some files of the others
+      below["dist"] = "dist nn optim " data
       below["tern.h"] = below["models"] = "models " below["dist"]
       below["tests"] = "tests bench " below["models"]
       below["bench"] = "bench " below["models"]
@@ -50,15 +57,16 @@ check_floors() {
       close(path)
       return found
     }
-    # The floors of core are its folders; core/tensor.h, whose path is public, belongs to core/tensor.
+    # The floors of core and data are their folders; core/tensor.h, whose path is public, belongs to core/tensor.
     function floor_of(path,   parts) {
       if (path == "core/tensor.h") return "core/tensor"
       split(path, parts, "/")
-      return parts[1] == "core" || (parts[1] "/" parts[2]) in below ? parts[1] "/" parts[2] : parts[1]
+      return parts[1] ~ /^(core|data)$/ || (parts[1] "/" parts[2]) in below ? parts[1] "/" parts[2] : parts[1]
     }
     FNR == 1 {
       floor = floor_of(FILENAME)
-      if (!(floor in below)) report("core has no floor " substr(floor, 6) "; its files are in the folders of its floors")
+      if (!(floor in below))
+        report(substr(floor, 1, 4) " has no floor " substr(floor, 6) "; its files are in the folders of its floors")
     }
     /^[ \t]*#[ \t]*include[ \t]*[<"]/ {
       sub(/\r$/, "")

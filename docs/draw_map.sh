@@ -12,16 +12,16 @@ floors=(
   'tests|20|58|contracts of kernels, emulator, tests|kernels emulator core models house // bench|20|58|timing, comparing with others|kernels train compare gpu'
   'models|96|86|models, the training loop, the program tern|encoder distilbert lstm vit text image trainer cli|a model family is a folder and a row of a table'
   'dist|200|72|several processes: data parallel, ZeRO, MPI, NCCL|mpi cuda no_cuda'
-  'nn|290|118|modules and layers|layers // optim|290|118|optimizers, schedules, EMA| // data|290|118|sets, tokenizers, loaders|datasets tokenizers images samplers transforms'
-  'core|426|146|tensors, memory, autograd, differentiable ops, files|device memory tensor io profiler autograd ops cuda no_cuda|folders are floors too, from device (the lowest) to cuda|an op is one struct, which is also its node in the graph'
-  'kernels|590|146|functions over views of memory; no allocation, no autograd|base cpu cuda|pointwise, reduce, scan, sort, norm, softmax, attention, gemm, row_chain,|embedding, optimizer, image, copy, loss_scale|one declaration; definitions for three CPU levels and for CUDA'
+  'nn|290|134|modules and layers|layers // optim|290|134|optimizers, schedules, EMA| // data|290|134|sets, tokenizers, loaders|files plan samples tokenizers images datasets loaders transforms'
+  'core|442|146|tensors, memory, autograd, differentiable ops, files|device memory tensor io profiler autograd ops cuda no_cuda|folders are floors too, from device (the lowest) to cuda|an op is one struct, which is also its node in the graph'
+  'kernels|606|146|functions over views of memory; no allocation, no autograd|base cpu cuda|pointwise, reduce, scan, sort, norm, softmax, attention, gemm, row_chain,|embedding, optimizer, image, copy, loss_scale|one declaration; definitions for three CPU levels and for CUDA'
 )
 # Y|HEIGHT|TEXT of the boxes on the right; "*" begins a line in bold.
 calls=(
   '96|86|*EncoderLayer::forward|adds each sub-layer to the residual|stream, as the paper does'
-  '290|118|*nn::Linear::forward(x)|an adapter (LoRA) in its place, if set;|otherwise the op, with its parameters:|linear(x, weight, bias, activation)'
-  '426|146|*linear(): checks, autocast|*Function<Linear>::apply|links the node; makes room for the result|*Linear::forward|calls the kernel|(backward: the engine calls the node)'
-  '590|146|*kernels::linear_forward|chooses by device and CPU level:|*cpu_v2, cpu_v3, cpu_v4|blocks of rows on the thread pool, oneDNN|*cuda|cuBLASLt, queued on the stream'
+  '290|134|*nn::Linear::forward(x)|an adapter (LoRA) in its place, if set;|otherwise the op, with its parameters:|linear(x, weight, bias, activation)'
+  '442|146|*linear(): checks, autocast|*Function<Linear>::apply|links the node; makes room for the result|*Linear::forward|calls the kernel|(backward: the engine calls the node)'
+  '606|146|*kernels::linear_forward|chooses by device and CPU level:|*cpu_v2, cpu_v3, cpu_v4|blocks of rows on the thread pool, oneDNN|*cuda|cuBLASLt, queued on the stream'
 )
 
 check_folders() {
@@ -78,7 +78,7 @@ floor_box() {  # X WIDTH DESCRIPTION
 draw() {
   local line part parts x width y height at
   cat <<'SVG'
-<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 780" font-family="sans-serif" font-size="13">
+<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 960 796" font-family="sans-serif" font-size="13">
 <!-- Drawn by docs/draw_map.sh. -->
 <style>
 .floor { fill: #f4f6fa; stroke: #56657f } .tests, .bench { fill: #fafafa; stroke-dasharray: 4 3 }
@@ -87,7 +87,7 @@ draw() {
 .arrow { stroke: #b08a2e; fill: none; stroke-width: 1.5; marker-end: url(#head) }
 </style>
 <defs><marker id="head" markerWidth="8" markerHeight="8" refX="6" refY="3" orient="auto"><path d="M0,0 L6,3 L0,6 z" fill="#b08a2e"/></marker></defs>
-<rect width="960" height="780" fill="#fff"/>
+<rect width="960" height="796" fill="#fff"/>
 SVG
   for line in "${floors[@]}"; do
     parts=()
@@ -118,7 +118,7 @@ SVG
     fi
     previous=$((y + height))
   done
-  text 20 762 'Without CUDA a program is linked with core/no_cuda and dist/no_cuda in the place of core/cuda, dist/cuda and kernels/cuda.' small
+  text 20 778 'Without CUDA a program is linked with core/no_cuda and dist/no_cuda in the place of core/cuda, dist/cuda and kernels/cuda.' small
   printf '</svg>\n'
 }
 

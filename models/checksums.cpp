@@ -7,7 +7,7 @@
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/input_file.h"
 #include "tern/core/io/json.h"
-#include "tern/data/datasets/sha256.h"
+#include "tern/data/files/sha256.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::models {

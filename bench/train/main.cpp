@@ -19,7 +19,7 @@
 #include "tern/core/ops/ops.h"
 #include "tern/core/ops/roofline.h"
 #include "tern/core/profiler/profiler.h"
-#include "tern/data/loaders/loader_tokens.h"
+#include "tern/data/loaders/token_loader.h"
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/gemm.h"
 

@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "tern/data/datasets/files.h"
+#include "tern/data/files/files.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::bench {

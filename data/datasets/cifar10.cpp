@@ -6,9 +6,9 @@
 
 #include "tern/core/io/pickle.h"
 #include "tern/core/memory/file_fault.h"
-#include "tern/data/datasets/fetched_folder.h"
-#include "tern/data/datasets/files.h"
-#include "tern/data/datasets/label_index.h"
+#include "tern/data/files/fetched_folder.h"
+#include "tern/data/files/files.h"
+#include "tern/data/files/text.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {

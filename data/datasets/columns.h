@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/data/datasets/label_index.h"
+#include "tern/data/files/text.h"
 
 namespace tern::data {
 

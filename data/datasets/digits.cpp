@@ -5,8 +5,8 @@
 #include <numeric>
 #include <string_view>
 
-#include "tern/data/datasets/gzip.h"
-#include "tern/data/samplers/split.h"
+#include "tern/data/datasets/split.h"
+#include "tern/data/files/gzip.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::embedded {

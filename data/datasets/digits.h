@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "tern/data/loaders/loader.h"
+#include "tern/data/samples/dataset.h"
 
 namespace tern::data {
 

@@ -4,10 +4,9 @@
 #include <cstdio>
 #include <filesystem>
 
-#include "tern/data/datasets/files.h"
-#include "tern/data/datasets/label_index.h"
-#include "tern/data/datasets/utf8.h"
-#include "tern/data/tokenizers/unicode.h"
+#include "tern/data/files/files.h"
+#include "tern/data/files/text.h"
+#include "tern/data/files/utf8.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {

@@ -7,8 +7,8 @@
 #include <string_view>
 #include <vector>
 
-#include "tern/data/dataset.h"
 #include "tern/data/datasets/token_set.h"
+#include "tern/data/samples/dataset.h"
 
 namespace tern::data {
 

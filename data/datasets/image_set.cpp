@@ -14,10 +14,10 @@
 #include "tern/core/io/input_file.h"
 #include "tern/data/datasets/cifar10.h"
 #include "tern/data/datasets/digits.h"
-#include "tern/data/datasets/files.h"
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/datasets/mnist.h"
-#include "tern/data/datasets/sha256.h"
+#include "tern/data/files/files.h"
+#include "tern/data/files/sha256.h"
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/parallel.h"
 

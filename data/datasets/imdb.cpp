@@ -1,7 +1,7 @@
 #include "tern/data/datasets/imdb.h"
 
-#include "tern/data/datasets/fetched_folder.h"
-#include "tern/data/datasets/label_index.h"
+#include "tern/data/files/fetched_folder.h"
+#include "tern/data/files/text.h"
 
 namespace tern::data {
 namespace fs = std::filesystem;

@@ -6,8 +6,8 @@
 #include <limits>
 #include <vector>
 
-#include "tern/data/datasets/fetched_folder.h"
-#include "tern/data/datasets/idx.h"
+#include "tern/data/files/fetched_folder.h"
+#include "tern/data/files/idx.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {

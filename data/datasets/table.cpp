@@ -8,8 +8,8 @@
 #include <optional>
 
 #include "tern/core/io/pickle.h"
-#include "tern/data/datasets/delimited.h"
-#include "tern/data/datasets/label_index.h"
+#include "tern/data/files/delimited.h"
+#include "tern/data/files/text.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {

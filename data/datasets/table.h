@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tern/core/tensor.h"
-#include "tern/data/dataset.h"
+#include "tern/data/samples/dataset.h"
 
 namespace tern::data {
 

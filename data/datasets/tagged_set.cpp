@@ -4,7 +4,7 @@
 
 #include "tern/core/io/input_file.h"
 #include "tern/data/datasets/label_index.h"
-#include "tern/data/datasets/utf8.h"
+#include "tern/data/files/utf8.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tern/data/datasets/token_set.h"
-#include "tern/data/loaders/loader_tokens.h"
+#include "tern/data/samples/token_batch.h"
 #include "tern/data/tokenizers/wordpiece.h"
 
 namespace tern::data {

@@ -9,9 +9,9 @@
 #include "tern/core/io/json.h"
 #include "tern/core/io/pickle.h"
 #include "tern/data/datasets/columns.h"
-#include "tern/data/datasets/delimited.h"
-#include "tern/data/datasets/json_lines.h"
 #include "tern/data/datasets/table.h"
+#include "tern/data/files/delimited.h"
+#include "tern/data/files/json_lines.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {

@@ -8,7 +8,7 @@
 
 #include "tern/core/tensor.h"
 #include "tern/data/datasets/text_set.h"
-#include "tern/data/loaders/loader_tokens.h"
+#include "tern/data/samples/token_batch.h"
 
 namespace tern::data {
 

@@ -5,12 +5,12 @@
 
 #include "tern/core/io/json.h"
 #include "tern/data/datasets/columns.h"
-#include "tern/data/datasets/delimited.h"
-#include "tern/data/datasets/files.h"
 #include "tern/data/datasets/imdb.h"
-#include "tern/data/datasets/json_lines.h"
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/datasets/text_set.h"
+#include "tern/data/files/delimited.h"
+#include "tern/data/files/files.h"
+#include "tern/data/files/json_lines.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::embedded {

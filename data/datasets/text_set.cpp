@@ -2,9 +2,9 @@
 
 #include <limits>
 
-#include "tern/data/datasets/label_index.h"
-#include "tern/data/datasets/sha256.h"
-#include "tern/data/datasets/utf8.h"
+#include "tern/data/files/sha256.h"
+#include "tern/data/files/text.h"
+#include "tern/data/files/utf8.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {

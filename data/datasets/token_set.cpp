@@ -8,8 +8,8 @@
 #include <thread>
 
 #include "tern/core/io/input_file.h"
-#include "tern/data/datasets/files.h"
-#include "tern/data/datasets/sha256.h"
+#include "tern/data/files/files.h"
+#include "tern/data/files/sha256.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {

@@ -6,8 +6,8 @@
 #include <initializer_list>
 
 #include "tern/core/tensor/size_checks.h"
-#include "tern/data/datasets/files.h"
-#include "tern/data/datasets/label_index.h"
+#include "tern/data/files/files.h"
+#include "tern/data/files/text.h"
 #include "tern/data/images/codec.h"
 #include "tern/kernels/base/check.h"
 

@@ -7,9 +7,9 @@
 #include <utility>
 #include <vector>
 
-#include "tern/data/loaders/batch_tensors.h"
-#include "tern/data/loaders/loader_stream.h"
-#include "tern/data/samplers/batch_plan.h"
+#include "tern/data/loaders/batch_stream.h"
+#include "tern/data/plan/batch_plan.h"
+#include "tern/data/samples/batch_tensors.h"
 
 namespace tern::data {
 

@@ -11,9 +11,9 @@
 #include <utility>
 #include <vector>
 
-#include "tern/data/dataset.h"
 #include "tern/data/loaders/batch_loader.h"
-#include "tern/data/samplers/sampler.h"
+#include "tern/data/plan/sampler.h"
+#include "tern/data/samples/dataset.h"
 
 namespace tern::data {
 

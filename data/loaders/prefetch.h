@@ -11,8 +11,8 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/memory/stream.h"
 #include "tern/core/tensor.h"
-#include "tern/data/loaders/batch_tensors.h"
-#include "tern/data/loaders/loader_stream.h"
+#include "tern/data/loaders/batch_stream.h"
+#include "tern/data/samples/batch_tensors.h"
 
 namespace tern::data {
 

@@ -11,11 +11,11 @@
 #include <utility>
 #include <vector>
 
-#include "tern/data/dataset.h"
-#include "tern/data/loaders/collate.h"
+#include "tern/data/loaders/batch_stream.h"
 #include "tern/data/loaders/loader.h"
-#include "tern/data/loaders/loader_stream.h"
-#include "tern/data/samplers/shuffle.h"
+#include "tern/data/plan/shuffle.h"
+#include "tern/data/samples/collate.h"
+#include "tern/data/samples/dataset.h"
 
 namespace tern::data {
 

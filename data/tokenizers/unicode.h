@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <string>
 #include <string_view>
 
 namespace tern::data::unicode {
@@ -27,20 +26,10 @@ struct CodePoint {
   std::uint8_t combining_class;  ///< canonical combining class of kept marks; 0 for all others
 };
 
-constexpr char32_t kLastCodePoint = 0x10FFFF;
-constexpr char32_t kInvalid = 0xFFFFFFFF;
-
 /// The properties of a code point up to kLastCodePoint.
 const CodePoint& properties(char32_t c);
 
 /// The code points that remain of an expanding one after decomposition without its accents.
 std::u32string_view expansion(const CodePoint& entry);
-
-/// Decodes one code point and moves p past it. Each maximal ill-formed subpart yields one kInvalid (Unicode 15, 3.9,
-/// "substitution of maximal subparts"), as with Python's errors="replace". Requires p < end.
-char32_t decode_utf8(const char*& p, const char* end);
-
-/// Appends the UTF-8 form of a code point.
-void append_utf8(std::string& out, char32_t c);
 
 }  // namespace tern::data::unicode

@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "tern/data/files/utf8.h"
 #include "tern/data/tokenizers/unicode.h"
 
 namespace tern::data {

@@ -5,7 +5,7 @@
 #include <limits>
 
 #include "tern/core/device/device.h"
-#include "tern/data/loaders/loader_tokens.h"
+#include "tern/data/samples/batch_tensors.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::data {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "tern/core/tensor.h"
-#include "tern/data/loaders/loader_images.h"
+#include "tern/data/samples/image_batch.h"
 #include "tern/data/transforms/random.h"
 #include "tern/data/transforms/resize.h"
 #include "tern/kernels/image.h"

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "tern/data/images/image.h"
-#include "tern/data/samplers/shuffle.h"
+#include "tern/data/plan/shuffle.h"
 
 namespace tern::data {
 

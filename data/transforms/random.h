@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "tern/data/images/image.h"
-#include "tern/data/loaders/loader_images.h"
-#include "tern/data/samplers/shuffle.h"
+#include "tern/data/loaders/image_loader.h"
+#include "tern/data/plan/shuffle.h"
 #include "tern/data/transforms/geometry.h"
 #include "tern/data/transforms/resize.h"
 #include "tern/kernels/image.h"

@@ -1,6 +1,6 @@
 // TERN_ARCHIVES=OFF.
 
-#include "tern/data/datasets/archive.h"
+#include "tern/data/files/archive.h"
 
 #include "tern/data/without/part.h"
 

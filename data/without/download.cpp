@@ -1,6 +1,6 @@
 // TERN_CURL=OFF.
 
-#include "tern/data/datasets/download.h"
+#include "tern/data/files/download.h"
 
 #include "tern/data/without/part.h"
 

@@ -11,7 +11,7 @@
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/pickle.h"
 #include "tern/core/io/safetensors.h"
-#include "tern/data/datasets/sha256.h"
+#include "tern/data/files/sha256.h"
 #include "tern/dist/collectives/gather_tensors.h"
 #include "tern/dist/gradients/sharded_optimizer.h"
 

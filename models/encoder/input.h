@@ -1,7 +1,7 @@
 #pragma once
 
 #include "tern/core/ops/attention/attention.h"
-#include "tern/data/loaders/loader_tokens.h"
+#include "tern/data/samples/token_batch.h"
 
 namespace tern::models {
 

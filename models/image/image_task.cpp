@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "tern/core/ops/ops.h"
-#include "tern/data/loaders/loader_tokens.h"
+#include "tern/data/samples/batch_tensors.h"
 #include "tern/nn/layers/batch_norm.h"
 
 namespace tern::models {

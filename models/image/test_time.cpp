@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "tern/core/ops/ops.h"
-#include "tern/data/datasets/label_index.h"
+#include "tern/data/files/text.h"
 #include "tern/data/transforms/geometry.h"
 
 namespace tern::models {

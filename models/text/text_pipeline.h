@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/data/loaders/loader_tokens.h"
+#include "tern/data/loaders/token_loader.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/prediction.h"
 #include "tern/models/pretrained.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "tern/data/loaders/loader_tokens.h"
+#include "tern/data/loaders/token_loader.h"
 #include "tern/models/model.h"
 #include "tern/models/trainer/planned_task.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "tern/core/ops/ops.h"
-#include "tern/data/loaders/loader_tokens.h"
+#include "tern/data/samples/batch_tensors.h"
 
 namespace tern::models {
 

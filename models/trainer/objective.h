@@ -39,7 +39,7 @@ struct Objective {
 };
 
 /// Cross entropy, the number of right answers, and the labels that were predicted. logits: float32 [n, labels]; labels:
-/// int64 [n], where kIgnoredLabel (data/loaders/loader_tokens.h) is no example. A row with NaN or an infinity, or of
+/// int64 [n], where kIgnoredLabel (data/samples/batch_tensors.h) is no example. A row with NaN or an infinity, or of
 /// -infinity alone, has no softmax: it is not finite, and no answer.
 Score score_labels(const Tensor& logits, const Tensor& labels);
 

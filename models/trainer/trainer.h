@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/data/loaders/loader_stream.h"
+#include "tern/data/loaders/batch_stream.h"
 #include "tern/dist/gradients/sharded_optimizer.h"
 #include "tern/models/trainer/batch.h"
 #include "tern/models/trainer/checkpoint.h"

@@ -1,6 +1,6 @@
 // Safe unpacking.
 
-#include "tern/data/datasets/archive.h"
+#include "tern/data/files/archive.h"
 
 #include <archive.h>
 #include <archive_entry.h>

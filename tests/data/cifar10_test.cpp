@@ -5,8 +5,8 @@
 #include <algorithm>
 
 #include "tern/data/datasets/image_set.h"
-#include "tern/data/datasets/label_index.h"
-#include "tern/data/samplers/split.h"
+#include "tern/data/datasets/split.h"
+#include "tern/data/files/text.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"
 

@@ -1,6 +1,6 @@
 // RFC 4180: every rule, errors, and comparison with a simple reference parser on random bytes.
 
-#include "tern/data/datasets/delimited.h"
+#include "tern/data/files/delimited.h"
 
 #include <sstream>
 

@@ -1,8 +1,8 @@
 // Fetching with checks.
 
-#include "tern/data/datasets/download.h"
+#include "tern/data/files/download.h"
 
-#include "tern/data/datasets/sha256.h"
+#include "tern/data/files/sha256.h"
 #include "tern/tests/data/support.h"
 
 namespace tern::data {

@@ -1,6 +1,6 @@
 // Fetched data sets: after a power cut a set is complete or absent.
 
-#include "tern/data/datasets/fetched_folder.h"
+#include "tern/data/files/fetched_folder.h"
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "tern/data/datasets/sha256.h"
+#include "tern/data/files/sha256.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/sanitizer.h"
 #include "tern/tests/support/seed.h"

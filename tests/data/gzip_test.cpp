@@ -1,6 +1,6 @@
 // gzip in memory, against what zlib's own compressor writes.
 
-#include "tern/data/datasets/gzip.h"
+#include "tern/data/files/gzip.h"
 
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"

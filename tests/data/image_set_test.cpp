@@ -7,10 +7,10 @@
 #include <set>
 #include <thread>
 
-#include "tern/data/datasets/label_index.h"
-#include "tern/data/loaders/loader_images.h"
-#include "tern/data/loaders/loader_tokens.h"
-#include "tern/data/samplers/split.h"
+#include "tern/data/datasets/split.h"
+#include "tern/data/files/text.h"
+#include "tern/data/loaders/image_loader.h"
+#include "tern/data/samples/batch_tensors.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"
 

@@ -10,7 +10,7 @@
 
 #include "tern/data/datasets/digits.h"
 #include "tern/data/loaders/prefetch.h"
-#include "tern/data/samplers/shuffle.h"
+#include "tern/data/plan/shuffle.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"
 

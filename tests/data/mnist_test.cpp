@@ -4,7 +4,7 @@
 
 #include <algorithm>
 
-#include "tern/data/datasets/idx.h"
+#include "tern/data/files/idx.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"
 

@@ -7,10 +7,10 @@
 #include <map>
 #include <set>
 
-#include "tern/data/samplers/batch_plan.h"
-#include "tern/data/samplers/sampler.h"
-#include "tern/data/samplers/shuffle.h"
-#include "tern/data/samplers/split.h"
+#include "tern/data/datasets/split.h"
+#include "tern/data/plan/batch_plan.h"
+#include "tern/data/plan/sampler.h"
+#include "tern/data/plan/shuffle.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"
 

@@ -11,7 +11,7 @@
 #include <optional>
 #include <random>
 
-#include "tern/data/datasets/files.h"
+#include "tern/data/files/files.h"
 #include "tern/tests/errors.h"
 
 namespace tern::data {

@@ -9,8 +9,8 @@
 
 #include "tern/data/datasets/imdb.h"
 #include "tern/data/datasets/label_index.h"
-#include "tern/data/datasets/sha256.h"
-#include "tern/data/datasets/utf8.h"
+#include "tern/data/files/sha256.h"
+#include "tern/data/files/utf8.h"
 #include "tern/tests/data/support.h"
 
 namespace tern::data {

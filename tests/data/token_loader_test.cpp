@@ -1,6 +1,6 @@
 // Token batches: packed, padded and of one shape, for any number of workers.
 
-#include "tern/data/loaders/loader_tokens.h"
+#include "tern/data/loaders/token_loader.h"
 
 #include <algorithm>
 #include <set>

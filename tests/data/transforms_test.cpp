@@ -15,7 +15,7 @@
 #include <sstream>
 
 #include "tern/core/ops/ops.h"
-#include "tern/data/loaders/loader_tokens.h"
+#include "tern/data/samples/batch_tensors.h"
 #include "tern/data/transforms/augment.h"
 #include "tern/data/transforms/auto_augment.h"
 #include "tern/data/transforms/color.h"

@@ -3,8 +3,8 @@
 // files that replace the parts.
 
 #include "tern/data/datasets/digits.h"
-#include "tern/data/datasets/fetched_folder.h"
 #include "tern/data/datasets/text_set.h"
+#include "tern/data/files/fetched_folder.h"
 #include "tern/data/images/image.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/tests/data/support.h"

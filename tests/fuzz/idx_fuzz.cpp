@@ -1,6 +1,6 @@
 // idx files, plain and compressed by gzip.
 
-#include "tern/data/datasets/idx.h"
+#include "tern/data/files/idx.h"
 #include "tern/tests/fuzz/fuzz.h"
 
 void tern::fuzz::try_input(std::string_view bytes) {

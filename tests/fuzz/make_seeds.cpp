@@ -11,7 +11,7 @@
 #include <iostream>
 
 #include "tern/core/io/safetensors.h"
-#include "tern/data/datasets/files.h"
+#include "tern/data/files/files.h"
 #include "tern/data/images/image.h"
 #include "tern/dist/store/tcp_protocol.h"
 

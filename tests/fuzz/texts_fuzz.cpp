@@ -2,8 +2,8 @@
 
 #include <sstream>
 
-#include "tern/data/datasets/delimited.h"
 #include "tern/data/datasets/text_set.h"
+#include "tern/data/files/delimited.h"
 #include "tern/tests/fuzz/fuzz.h"
 
 void tern::fuzz::try_input(std::string_view input) {

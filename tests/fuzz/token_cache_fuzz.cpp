@@ -3,8 +3,8 @@
 
 #include <cstring>
 
-#include "tern/data/datasets/sha256.h"
 #include "tern/data/datasets/token_set.h"
+#include "tern/data/files/sha256.h"
 #include "tern/tests/fuzz/fuzz.h"
 
 namespace {

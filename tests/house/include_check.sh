@@ -9,7 +9,7 @@ failed=0
 
 new_house() {
   rm -rf "$house"
-  mkdir -p "$house"/{kernels/base,core/{device,memory,tensor,ops,cuda,no_cuda},nn,optim,data,dist/cuda,models,tests/core,bench}
+  mkdir -p "$house"/{kernels/base,core/{device,memory,tensor,ops,cuda,no_cuda},nn,optim,data/{files,images,loaders,without},dist/cuda,models,tests/core,bench}
   echo '#include <string>' >"$house/kernels/base/check.h"
   printf '%s\n' '#pragma once' '#include "tern/kernels/base/check.h"' 'inline int view() { return 1; }' >"$house/kernels/view.h"
   echo '#include "tern/kernels/view.h"' >"$house/core/device/device.h"
@@ -21,8 +21,11 @@ new_house() {
   echo '#include "tern/core/ops/add.h"' >"$house/core/no_cuda/stream.h"
   printf '%s\n' '#include "tern/core/tensor.h"' '// #include "tern/models/model.h"' >"$house/nn/module.h"
   echo '#include "tern/core/tensor.h"' >"$house/optim/sgd.h"
-  echo '#include "tern/core/tensor.h"' >"$house/data/loader.h"
-  printf '#include "tern/%s"\n' nn/module.h optim/sgd.h data/loader.h >"$house/dist/parallel.h"
+  echo '#include "tern/core/tensor.h"' >"$house/data/files/text.h"
+  echo '#include "tern/data/files/text.h"' >"$house/data/images/image.h"
+  echo '#include "tern/data/images/image.h"' >"$house/data/without/image.cpp"
+  echo '#include "tern/data/images/image.h"' >"$house/data/loaders/loader.h"
+  printf '#include "tern/%s"\n' nn/module.h optim/sgd.h data/loaders/loader.h >"$house/dist/parallel.h"
   printf '#include "tern/%s"\n' dist/parallel.h core/cuda/stream.h >"$house/dist/cuda/group.h"
   echo '#include "tern/dist/parallel.h"' >"$house/models/model.h"
   echo '#include "tern/models/model.h"' >"$house/tests/core/model.cpp"
@@ -70,8 +73,16 @@ rejects floors core/shape.h '#include "tern/core/device/device.h"' 'core has no 
 rejects floors core/shapes/shape.h '#include "tern/core/device/device.h"' 'core has no floor shapes'
 rejects floors core/tensor.h '#include "tern/nn/module.h"' 'core/tensor may not include nn'
 rejects floors nn/module.h '#include "tern/optim/sgd.h"' 'nn may not include optim'
-rejects floors optim/sgd.h '#include "tern/data/loader.h"' 'optim may not include data'
-rejects floors data/loader.h '#  include "tern/nn/module.h"' 'data may not include nn'
+rejects floors optim/sgd.h '#include "tern/data/loaders/loader.h"' 'optim may not include data/loaders'
+rejects floors data/loaders/loader.h '#  include "tern/nn/module.h"' 'data/loaders may not include nn'
+rejects floors data/files/text.h '#include "tern/data/images/image.h"' 'data/files may not include data/images'
+rejects floors data/plan/sampler.h '#include "tern/data/loaders/loader.h"' 'data/plan may not include data/loaders'
+rejects floors data/samples/batch.h '#include "tern/data/images/image.h"' 'data/samples may not include data/images'
+rejects floors data/tokenizers/words.h '#include "tern/data/images/image.h"' 'data/tokenizers may not include data/images'
+rejects floors data/images/image.h '#include "tern/data/loaders/loader.h"' 'data/images may not include data/loaders'
+rejects floors data/datasets/set.h '#include "tern/data/loaders/loader.h"' 'data/datasets may not include data/loaders'
+rejects floors data/loaders/loader.h '#include "tern/data/without/image.cpp"' 'data/loaders may not include data/without'
+rejects floors data/image.h '#include "tern/data/files/text.h"' 'data has no floor image.h'
 rejects floors dist/parallel.h '#include "tern/models/model.h"' 'dist may not include models'
 rejects floors models/model.h '#include "tern/tern.h"' 'models may not include tern.h'
 rejects floors models/model.h '#include "tern/tests/core/model.cpp"' 'models may not include tests'
@@ -83,7 +94,7 @@ rejects floors nn/module.h '#include <cuda_runtime.h>' 'no CUDA header'
 rejects floors core/memory/allocator.h '#include <cuda_runtime.h>' 'no CUDA header'
 rejects headers core/tensor.h 'inline std::vector<int> sizes;' 'does not compile alone'
 rejects headers nn/module.h 'struct Module {};' 'does not compile alone'  # the header has no #pragma once
-rejects headers data/loader.h 'inline int loader() { int unused; return 0; }' 'does not compile alone'
+rejects headers data/loaders/loader.h 'inline int loader() { int unused; return 0; }' 'does not compile alone'
 
 # A first include of a source file is checked when that file compiles; programs of benchmarks are not built in CI.
 new_house

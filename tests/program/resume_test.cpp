@@ -1,7 +1,7 @@
 // Killed, stopped and damaged runs that are resumed: weights and losses equal those of an uninterrupted run.
 
 #include "tern/tests/program/resume.h"
-#include "tern/data/datasets/sha256.h"
+#include "tern/data/files/sha256.h"
 
 namespace tern::program {
 namespace {

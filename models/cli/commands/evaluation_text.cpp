@@ -6,7 +6,8 @@
 #include <sstream>
 
 #include "tern/core/io/pickle.h"
-#include "tern/data/datasets/label_index.h"
+#include "tern/data/files/text.h"
+#include "tern/data/files/utf8.h"
 #include "tern/data/tokenizers/unicode.h"
 #include "tern/models/cli/plot.h"
 

@@ -9,7 +9,7 @@
 #include "tern/core/io/state_file.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/core/memory/stream.h"
-#include "tern/data/datasets/label_index.h"
+#include "tern/data/files/text.h"
 #include "tern/dist/collectives/nccl.h"
 #include "tern/dist/loop/world.h"
 #include "tern/kernels/gemm.h"

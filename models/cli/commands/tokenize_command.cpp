@@ -1,6 +1,6 @@
 #include <iostream>
 
-#include "tern/data/datasets/label_index.h"
+#include "tern/data/files/text.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/commands/line_input.h"

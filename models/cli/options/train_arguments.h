@@ -6,7 +6,7 @@
 #include <utility>
 #include <vector>
 
-#include "tern/data/samplers/split.h"
+#include "tern/data/datasets/split.h"
 #include "tern/models/cli/options/common_options.h"
 #include "tern/models/cli/run/freeze.h"
 #include "tern/models/image/test_time.h"

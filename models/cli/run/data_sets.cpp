@@ -4,7 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "tern/data/datasets/label_index.h"
-#include "tern/data/datasets/sha256.h"
+#include "tern/data/files/sha256.h"
 #include "tern/kernels/kernel.h"
 #include "tern/models/text/text_task.h"
 

@@ -12,7 +12,7 @@
 #include "tern/core/memory/allocator.h"
 #include "tern/core/ops/roofline.h"
 #include "tern/core/profiler/device_profiler.h"
-#include "tern/data/loaders/loader_profile.h"
+#include "tern/data/loaders/data_waits.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern::cli {

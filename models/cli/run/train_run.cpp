@@ -6,7 +6,7 @@
 
 #include "tern/core/memory/allocator.h"
 #include "tern/core/ops/roofline.h"
-#include "tern/data/datasets/label_index.h"
+#include "tern/data/files/text.h"
 #include "tern/dist/loop/world.h"
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/commands/evaluation_text.h"

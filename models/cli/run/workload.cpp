@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "tern/data/datasets/label_index.h"
+#include "tern/data/files/text.h"
 
 namespace tern::cli {
 namespace {

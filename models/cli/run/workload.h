@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "tern/data/samplers/split.h"
+#include "tern/data/datasets/split.h"
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/options/train_arguments.h"
 #include "tern/models/cli/run/run_folder.h"
