@@ -3,7 +3,13 @@
 #include <algorithm>
 #include <cstring>
 
-namespace tern::detail {
+namespace tern {
+
+nn::GatherRanks dist::gather_over(std::shared_ptr<Communicator> group) {
+  return [group = std::move(group)](const Tensor& own) { return detail::gather_tensors(*group, own); };
+}
+
+namespace detail {
 
 std::vector<Tensor> gather_tensors(dist::Communicator& group, const Tensor& own) {
   const Tensor host = own.detach().to(cpu).contiguous();
@@ -29,4 +35,5 @@ std::vector<Tensor> gather_tensors(dist::Communicator& group, const Tensor& own)
   return all;
 }
 
-}  // namespace tern::detail
+}  // namespace detail
+}  // namespace tern

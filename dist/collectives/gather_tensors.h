@@ -4,6 +4,14 @@
 #include <vector>
 
 #include "tern/dist/collectives/communicator.h"
+#include "tern/nn/metrics/metric.h"
+
+namespace tern::dist {
+
+/// For compute() of metrics: of all ranks of the group.
+nn::GatherRanks gather_over(std::shared_ptr<Communicator> group);
+
+}  // namespace tern::dist
 
 namespace tern::detail {
 

@@ -108,7 +108,7 @@ class Accelerator {
   /// Rounds of an epoch with so many batches.
   int64_t rounds(int64_t batches) const { return (batches + size() - 1) / size(); }
   /// The share of an epoch's batches that this rank evaluates: every batch falls to one rank, and a rank may have one
-  /// more than another. Metrics are joined by Metric::compute(group()).
+  /// more than another. Metrics are joined by compute(gather_over(group())).
   template <class Loader>
   auto eval_batches(const Loader& loader, int64_t epoch = 0) const {
     const int64_t batches = batches_of(loader, epoch);

@@ -22,7 +22,7 @@
 
 #include "tern/core/tensor/generator.h"
 #include "tern/dist/collectives/communicator.h"
-#include "tern/dist/loop/metrics.h"
+#include "tern/nn/metrics/metric.h"
 #include "tern/nn/module.h"
 #include "tern/optim/optimizer.h"
 
@@ -58,7 +58,7 @@ class LoopState {
   template <HasState T>
   requires(!std::derived_from<T, nn::Module> &&
            !std::derived_from<T, optim::Optimizer>) void add(const std::string& name, T& object) {
-    add_object(name, object, std::derived_from<T, Metric>);
+    add_object(name, object, std::derived_from<T, nn::Metric>);
   }
 
   // Every rank saves and loads its own: such a file can be loaded by as many ranks as saved it only.
@@ -99,7 +99,7 @@ class LoopState {
     add({.name = name,
          .kind = "object",
          .per_rank = per_rank,
-         .resizes = std::derived_from<T, Metric>,
+         .resizes = std::derived_from<T, nn::Metric>,
          .get = [&object] { return object.state_dict(); },
          .set = [&object](const StateView& state) { object.load_state_dict(state); }});
   }

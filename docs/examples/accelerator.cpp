@@ -25,10 +25,10 @@ int main() {
     }
 
   NoGrad off;
-  dist::Accuracy accuracy;
+  nn::Accuracy accuracy;
   for (const auto& batch : accelerator.eval_batches(data::Loader(data::digits("test"), {.batch_size = 100})))
     accuracy.update(net.forward(batch[0]), batch[1]);
-  const double right = accuracy.compute(accelerator.group());
+  const double right = accuracy.compute(dist::gather_over(accelerator.group()));
   if (accelerator.is_main())
     std::printf("test accuracy %.1f %% with %lld processes\n", 100 * right, static_cast<long long>(accelerator.size()));
   accelerator.finish();

@@ -58,7 +58,7 @@ Comparison compare(const Mlp& net, const Mlp& teacher, const data::TensorDataset
   const NoGrad off;
   const Tensor pixels = test.tensors()[0].to(net.device());
   const Tensor scores = net.forward(pixels), expected = teacher.forward(pixels);
-  dist::Accuracy accuracy, agreement;
+  nn::Accuracy accuracy, agreement;
   accuracy.update(scores, test.tensors()[1]);
   agreement.update(scores, argmax(expected));
   return {accuracy.compute(), agreement.compute(), soft_loss(scores, expected, 1).item<double>()};

@@ -74,7 +74,7 @@ class Run {
     const NoGrad off;
     const optim::EMA::InPlace averaged = ema_.in_place();
     net_.eval();
-    dist::Accuracy accuracy;
+    nn::Accuracy accuracy;
     for (const auto& batch : data::Loader(data::digits("test"), {.batch_size = 128}).epoch(0))
       accuracy.update(net_.forward(batch[0].to(device_)), batch[1].to(device_));
     return accuracy.compute();
@@ -116,7 +116,7 @@ class Run {
   optim::LRScheduler scheduler_;
   optim::GradScaler scaler_{{.growth_interval = 20}};  // short, so that the scale grows until a step is skipped
   optim::EMA ema_;
-  dist::Accuracy seen_;
+  nn::Accuracy seen_;
   int64_t epoch_ = 0, batch_ = 0;
   std::map<int64_t, double> accuracies_;
   dist::LoopState state_;

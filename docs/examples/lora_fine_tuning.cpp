@@ -81,7 +81,7 @@ Tensor scores(Net& net, const data::TensorDataset& set) {
 }
 
 double accuracy(Net& net, const data::TensorDataset& set) {
-  dist::Accuracy result;
+  nn::Accuracy result;
   result.update(scores(net, set), set.tensors()[1]);
   return result.compute();
 }

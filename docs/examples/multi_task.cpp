@@ -122,7 +122,7 @@ std::vector<optim::ParameterGroup> groups(const Net& net, double lr) {
 Accuracies evaluate(Net& net, const data::TokenLoader& loader) {
   const NoGrad off;
   net.eval();
-  dist::Accuracy sentiment, site;
+  nn::Accuracy sentiment, site;
   for (const auto& batch : data::DeviceBatches(loader.epoch(0), net.device())) {
     const Tensor features = net.body(models::encoder_input(batch));
     const auto labels = batch.labels.unbind(1);

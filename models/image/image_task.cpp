@@ -110,12 +110,13 @@ data::BatchSource<data::AugmentedBatch> augmented(data::BatchStream<data::ImageB
                    [augment, device](const data::ImageBatch& host) { return augment(host, device); });
 }
 
-/// Every row once, in order, as it is.
+/// Every row once, in order, as it is: this process's batches.
 data::BatchSource<data::AugmentedBatch> plain_batches(const ImagePreprocessing& preprocessing, DType dtype,
                                                       const std::shared_ptr<const data::ImageSet>& set,
                                                       const std::vector<int32_t>& rows, const ImageTaskOptions& options,
                                                       Device device) {
-  return augmented(make_loader(preprocessing, set, rows, 1, false, false, options).epoch(0),
+  const data::ImageLoader loader = make_loader(preprocessing, set, rows, 1, false, false, options);
+  return augmented(loader.epoch(0, own_batches(options.validation, loader.steps(0))),
                    data::BatchAugment(with_preprocessing({}, preprocessing, preprocessing.size, dtype), options.seed),
                    device);
 }

@@ -63,7 +63,8 @@ Evaluation evaluate(SequenceClassifier& model, const std::shared_ptr<const data:
                     const std::vector<int32_t>& labels, const std::vector<int32_t>& rows, int64_t batch_tokens,
                     int32_t pad_id, const EvaluateOptions& options, const TextTransform& transform) {
   const data::TokenLoader loader = evaluation_loader(tokens, labels, rows, batch_tokens, pad_id, transform);
-  return evaluate(model, text_objective(model), on_device(loader.epoch(0), model.device()), options);
+  return evaluate(model, text_objective(model),
+                  on_device(loader.epoch(0, own_batches(options, loader.steps(0))), model.device()), options);
 }
 
 int64_t evaluation_tokens(int64_t batch_tokens) { return std::clamp<int64_t>(batch_tokens, 4096, 16384); }
@@ -101,7 +102,7 @@ data::BatchSource<data::TokenBatch> TextTask::training_batches(int64_t epoch, co
 data::BatchSource<data::TokenBatch> TextTask::evaluation_batches(const std::vector<int32_t>& rows) const {
   const data::TokenLoader loader =
       evaluation_loader(tokens_, labels_, rows, evaluation_tokens(options_.batch_tokens), pad_id_, options_.transform);
-  return on_device(loader.epoch(0), device());
+  return on_device(loader.epoch(0, own_batches(options_.validation, loader.steps(0))), device());
 }
 
 }  // namespace tern::models

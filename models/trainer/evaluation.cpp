@@ -3,171 +3,118 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <numeric>
 
-#include "tern/kernels/base/check.h"
+#include "tern/dist/collectives/gather_tensors.h"
+#include "tern/nn/metrics/regression.h"
 
 namespace tern::models {
 namespace {
 
 constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
 
-struct LabelCounts {
-  int64_t right = 0;  // predicted and a target
-  int64_t predicted = 0, targets = 0, agree = 0;
-  double f1() const {
-    return predicted + targets == 0 ? 0 : 2 * static_cast<double>(right) / static_cast<double>(predicted + targets);
+Tensor rows_of(const std::vector<float>& values, int64_t columns) {
+  return from_vector(values, {columns > 0 ? std::ssize(values) / columns : 0, columns});
+}
+
+/// 1 where a value is above the limit; NaN is not.
+Tensor above(const std::vector<float>& values, int64_t columns, float limit) {
+  std::vector<int64_t> flags;
+  for (const float value : values) flags.push_back(value > limit);
+  return from_vector(flags, {columns > 0 ? std::ssize(values) / columns : 0, columns});
+}
+
+template <class M>
+M of_several_labels(M metric, const Outcomes& o) {
+  if (!o.outputs.empty()) metric.update(above(o.outputs, o.columns, 0), above(o.targets, o.columns, 0.5f));
+  return metric;
+}
+
+template <class M>
+double of_numbers(const Outcomes& o) {
+  M metric;
+  metric.update(rows_of(o.outputs, 1), rows_of(o.targets, 1));
+  return metric.compute();
+}
+
+void append(std::vector<float>& all, const std::vector<float>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+}
+
+Outcomes of_all_ranks(const Outcomes& own, const nn::GatherRanks& gather) {
+  Outcomes all;
+  for (const Tensor& part : gather(rows_of(own.outputs, own.columns))) {
+    all.columns = std::max(all.columns, part.size(1));
+    append(all.outputs, part.to_vector<float>());
   }
-};
-
-double share_of(int64_t part, int64_t whole) {
-  return whole == 0 ? kUndefined : static_cast<double>(part) / static_cast<double>(whole);
+  for (const Tensor& part : gather(rows_of(own.targets, own.columns))) append(all.targets, part.to_vector<float>());
+  return all;
 }
-
-/// Of each label; `all_right`: the rows for which every label is right.
-std::vector<LabelCounts> count_labels(const Outcomes& o, int64_t& all_right) {
-  const auto columns = static_cast<size_t>(o.columns);
-  std::vector<LabelCounts> counts(columns);
-  all_right = 0;
-  for (size_t row = 0; row < o.outputs.size(); row += columns) {
-    bool right = true;
-    for (size_t c = 0; c < columns; ++c) {
-      const bool predicted = o.outputs[row + c] > 0, wanted = o.targets[row + c] > 0.5f;
-      counts[c].right += predicted && wanted;
-      counts[c].predicted += predicted;
-      counts[c].targets += wanted;
-      counts[c].agree += predicted == wanted;
-      right = right && predicted == wanted;
-    }
-    all_right += right;
-  }
-  return counts;
-}
-
-LabelCounts sum_of(const std::vector<LabelCounts>& counts) {
-  LabelCounts sum;
-  for (const LabelCounts& label : counts) {
-    sum.right += label.right;
-    sum.predicted += label.predicted;
-    sum.targets += label.targets;
-  }
-  return sum;
-}
-
-std::vector<double> ranks_of(const std::vector<float>& values) {
-  std::vector<size_t> order(values.size());
-  std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return values[a] < values[b]; });
-  std::vector<double> ranks(values.size());
-  for (size_t begin = 0, end = 0; begin < order.size(); begin = end) {
-    while (end < order.size() && values[order[end]] == values[order[begin]]) ++end;
-    const double rank = (static_cast<double>(begin) + static_cast<double>(end) + 1) / 2;
-    for (size_t i = begin; i < end; ++i) ranks[order[i]] = rank;
-  }
-  return ranks;
-}
-
-double average(const std::vector<double>& values) {
-  return std::accumulate(values.begin(), values.end(), 0.0) / static_cast<double>(values.size());
-}
-
-double correlation(const std::vector<double>& x, const std::vector<double>& y) {
-  const double x_mean = average(x), y_mean = average(y);
-  double xx = 0, yy = 0, xy = 0;
-  for (size_t i = 0; i < x.size(); ++i) {
-    const double dx = x[i] - x_mean, dy = y[i] - y_mean;
-    xx += dx * dx;
-    yy += dy * dy;
-    xy += dx * dy;
-  }
-  return xx > 0 && yy > 0 ? std::clamp(xy / (std::sqrt(xx) * std::sqrt(yy)), -1.0, 1.0) : kUndefined;
-}
-
-bool any_nan(const std::vector<float>& values) {
-  return std::any_of(values.begin(), values.end(), [](float value) { return std::isnan(value); });
-}
-
-double r2_of(const std::vector<double>& outputs, const std::vector<double>& targets) {
-  if (targets.size() < 2) return kUndefined;
-  const double mean = average(targets);
-  double errors = 0, spread = 0;
-  for (size_t i = 0; i < targets.size(); ++i) {
-    errors += (outputs[i] - targets[i]) * (outputs[i] - targets[i]);
-    spread += (targets[i] - mean) * (targets[i] - mean);
-  }
-  if (spread == 0) return errors == 0 ? 1 : 0;
-  return 1 - errors / spread;
-}
-
-std::vector<double> doubles(const std::vector<float>& values) { return {values.begin(), values.end()}; }
 
 }  // namespace
 
+void Tally::add(const Score& score) {
+  loss_.update(score.loss, score.examples);
+  metric_.update(score.metric, score.examples);
+  examples_ += score.examples;
+  not_finite_ += score.not_finite;
+  if (score.outcomes.columns > 0) outcomes_.columns = score.outcomes.columns;
+  append(outcomes_.outputs, score.outcomes.outputs);
+  append(outcomes_.targets, score.outcomes.targets);
+}
+
+Evaluation Tally::result(dist::Communicator* group, double (*metric_of)(const Outcomes&)) const {
+  nn::GatherRanks gather = [](const Tensor& own) { return std::vector<Tensor>{own}; };
+  if (group && group->size() > 1)
+    gather = [group](const Tensor& own) { return tern::detail::gather_tensors(*group, own); };
+  Evaluation all;
+  all.loss = loss_.compute(gather);
+  all.metric = metric_.compute(gather);
+  all.outcomes = of_all_ranks(outcomes_, gather);
+  for (const Tensor& part : gather(from_vector(std::vector<int64_t>{examples_, not_finite_, stopped_}, {3}))) {
+    const std::vector<int64_t> counts = part.to_vector<int64_t>();
+    all.examples += counts[0];
+    all.not_finite += counts[1];
+    all.stopped = all.stopped || counts[2] > 0;
+  }
+  if (metric_of) all.metric = metric_of(all.outcomes);
+  return all;
+}
+
 SingleLabelReport single_label_report(const Outcomes& o, int64_t labels) {
-  SingleLabelReport report{.confusion = std::vector<int64_t>(static_cast<size_t>(labels * labels))};
-  for (size_t i = 0; i < o.outputs.size(); ++i) {
-    const auto predicted = static_cast<int64_t>(o.outputs[i]), wanted = static_cast<int64_t>(o.targets[i]);
-    TERN_CHECK(predicted >= 0 && predicted < labels && wanted >= 0 && wanted < labels, "evaluation: label ", wanted,
-               " predicted as ", predicted, " of ", labels, " labels");
-    ++report.confusion[static_cast<size_t>(wanted * labels + predicted)];
-  }
-  double f1_sum = 0;
-  int64_t defined = 0;
-  for (int64_t label = 0; label < labels; ++label) {
-    int64_t predicted = 0, rows = 0;
-    for (int64_t other = 0; other < labels; ++other) {
-      predicted += report.confusion[static_cast<size_t>(other * labels + label)];
-      rows += report.confusion[static_cast<size_t>(label * labels + other)];
-    }
-    const int64_t right = report.confusion[static_cast<size_t>(label * labels + label)];
-    report.labels.push_back(
-        {share_of(right, predicted), share_of(right, rows), share_of(2 * right, predicted + rows), rows});
-    if (predicted + rows == 0) continue;
-    f1_sum += report.labels.back().f1;
-    ++defined;
-  }
-  report.f1_macro = defined > 0 ? f1_sum / static_cast<double>(defined) : kUndefined;
-  return report;
+  const auto classes_of = [](const std::vector<float>& values) {
+    return from_vector(std::vector<int64_t>(values.begin(), values.end()), {std::ssize(values)});
+  };
+  const Tensor predicted = classes_of(o.outputs), wanted = classes_of(o.targets);
+  nn::ConfusionMatrix matrix(labels);
+  nn::F1 f1({.classes = labels});
+  matrix.update(predicted, wanted);
+  f1.update(predicted, wanted);
+  return {f1.compute(), f1.class_counts(), matrix.matrix().to_vector<int64_t>()};
 }
 
 SeveralLabelsReport several_labels_report(const Outcomes& o) {
-  int64_t all_right = 0;
-  const std::vector<LabelCounts> counts = count_labels(o, all_right);
-  const int64_t rows = o.columns > 0 ? static_cast<int64_t>(o.outputs.size()) / o.columns : 0;
-  SeveralLabelsReport report{.f1_micro = micro_f1(o), .accuracy = share_of(all_right, rows)};
-  for (const LabelCounts& label : counts) {
-    report.labels.push_back({share_of(label.agree, rows), rows > 0 ? label.f1() : kUndefined, label.targets});
-    report.f1_macro += report.labels.back().f1 / static_cast<double>(counts.size());
-  }
-  if (rows == 0) report.f1_macro = kUndefined;
-  return report;
+  const auto f1 = [&](nn::Average average) {
+    return of_several_labels(
+        nn::F1({.classes = std::max<int64_t>(o.columns, 1), .average = average, .multilabel = true}), o);
+  };
+  return {f1(nn::Average::kMicro).compute(), f1(nn::Average::kMacro).compute(),
+          of_several_labels(nn::ExactMatch(), o).compute(), f1(nn::Average::kMicro).class_counts()};
 }
 
-double micro_f1(const Outcomes& o) {
-  int64_t all_right = 0;
-  return o.outputs.empty() ? kUndefined : sum_of(count_labels(o, all_right)).f1();
-}
+double micro_f1(const Outcomes& o) { return several_labels_report(o).f1_micro; }
 
 NumbersReport numbers_report(const Outcomes& o) {
-  NumbersReport report;
-  const std::vector<double> outputs = doubles(o.outputs), targets = doubles(o.targets);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    const double error = outputs[i] - targets[i];
-    report.mse += error * error;
-    report.mae += std::abs(error);
-  }
-  report.mse /= static_cast<double>(outputs.size());  // NaN without examples
-  report.mae /= static_cast<double>(outputs.size());
-  report.r2 = r2_of(outputs, targets);
-  report.pearson = correlation(outputs, targets);
-  report.spearman = any_nan(o.outputs) ? kUndefined : correlation(ranks_of(o.outputs), ranks_of(o.targets));
-  return report;
+  return {.mse = of_numbers<nn::MeanSquaredError>(o),
+          .mae = of_numbers<nn::MeanAbsoluteError>(o),
+          .r2 = of_numbers<nn::R2>(o),
+          .pearson = of_numbers<nn::PearsonCorrelation>(o),
+          .spearman = of_numbers<nn::SpearmanCorrelation>(o)};
 }
 
 double comparable_r2(const Outcomes& o) {
   if (o.outputs.empty()) return kUndefined;
   if (o.outputs.size() == 1) return o.outputs == o.targets ? 1 : 0;
-  const double r2 = r2_of(doubles(o.outputs), doubles(o.targets));
+  const double r2 = of_numbers<nn::R2>(o);
   return std::isfinite(r2) ? r2 : std::numeric_limits<double>::lowest();
 }
 

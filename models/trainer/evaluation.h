@@ -5,6 +5,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "tern/dist/collectives/communicator.h"
+#include "tern/nn/metrics/classification.h"
+
 namespace tern::models {
 
 /// The outputs for all examples of an evaluation and their targets, row by row.
@@ -20,40 +23,54 @@ struct Evaluation {
   // Examples whose output is no number (NaN, an infinity), so that nothing is predicted. They count as wrong.
   int64_t not_finite = 0;
   Outcomes outcomes = {};  // of single labels: the predicted label and the label, one column
-  // Of a metric that is no mean over the examples:
-  double (*metric_of)(const Outcomes& outcomes) = nullptr;
+  bool stopped = false;    // it was ended early: the numbers are not of all examples
 
   /// False where an output or the loss of the examples is not finite.
   bool is_finite() const { return examples == 0 || (not_finite == 0 && std::isfinite(loss)); }
 };
 
-/// Of single labels, by class. NaN where a number is not defined: without examples or predictions of the class.
+/// Sums over the examples of a batch.
+struct Score {
+  double loss = 0, metric = 0;
+  int64_t examples = 0, not_finite = 0;
+  Outcomes outcomes = {};  // for Objective::metric_of, and reports
+};
+
+/// Adds up the scores of batches without rounding: the bits of the result do not depend on how the batches are divided
+/// among processes.
+class Tally {
+ public:
+  void add(const Score& score);
+  /// The evaluation was ended early.
+  void stop() { stopped_ = true; }
+  /// Of the batches of all ranks, which all call it; null: of this process alone. metric_of: Objective's.
+  Evaluation result(dist::Communicator* group = nullptr, double (*metric_of)(const Outcomes&) = nullptr) const;
+
+ private:
+  nn::Mean loss_, metric_;
+  int64_t examples_ = 0, not_finite_ = 0;
+  bool stopped_ = false;
+  Outcomes outcomes_;
+};
+
+// Reports do not depend on the order of the rows.
+
+/// Of single labels. NaN where a number is not defined: without examples or predictions of the class.
 struct SingleLabelReport {
-  struct Label {
-    double precision = 0;  // the share of its predictions that are right
-    double recall = 0;     // the share of its examples that are found
-    double f1 = 0;         // 2 right / (predicted + rows)
-    int64_t rows = 0;      // examples of the class: its support
-  };
   double f1_macro = 0;  // the mean over the classes with a defined F1
-  std::vector<Label> labels = {};
+  std::vector<nn::ClassCounts> labels = {};
   std::vector<int64_t> confusion = {};  // [labels, labels]: examples of a class (row) that were predicted as another
 };
 /// Throws Error if an outcome is not one of the labels.
 SingleLabelReport single_label_report(const Outcomes& outcomes, int64_t labels);
 
 /// Of several labels: outputs are logits, and a label is predicted where its probability is above 0.5. Targets are 0 or
-/// 1. An F1 is 2 right / (predicted + targets), and 0 where both are 0, as scikit-learn's with zero_division = 0.
+/// 1. An F1 is 0 where there are neither predictions nor targets, as scikit-learn's with zero_division = 0.
 struct SeveralLabelsReport {
-  struct Label {
-    double accuracy = 0;  // the share of the rows for which it is right
-    double f1 = 0;
-    int64_t rows = 0;  // that have the label
-  };
   double f1_micro = 0;  // of the counts of all labels
   double f1_macro = 0;  // the mean over the labels
   double accuracy = 0;  // the share of the rows for which all labels are right
-  std::vector<Label> labels = {};
+  std::vector<nn::ClassCounts> labels = {};
 };
 /// NaN where there are no examples.
 SeveralLabelsReport several_labels_report(const Outcomes& outcomes);

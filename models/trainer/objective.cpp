@@ -91,15 +91,9 @@ Score score_numbers(const Tensor& output, const Tensor& targets) {
                        [](double value, double target) { return (value - target) * (value - target); });
 }
 
-void append(Outcomes& all, const Outcomes& batch) {
-  if (batch.columns > 0) all.columns = batch.columns;
-  all.outputs.insert(all.outputs.end(), batch.outputs.begin(), batch.outputs.end());
-  all.targets.insert(all.targets.end(), batch.targets.begin(), batch.targets.end());
-}
-
-Evaluation mean_of(const Score& sums) {
-  const double n = sums.examples > 0 ? static_cast<double>(sums.examples) : std::nan("");
-  return {.loss = sums.loss / n, .metric = sums.metric / n, .examples = sums.examples, .not_finite = sums.not_finite};
+data::BatchStripe own_batches(const EvaluateOptions& options, int64_t batches) {
+  if (!options.group) return {};
+  return {.first = std::min<int64_t>(options.group->rank(), batches), .stride = options.group->size()};
 }
 
 }  // namespace tern::models

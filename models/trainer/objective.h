@@ -9,17 +9,10 @@
 #include "tern/core/ops/loss/cross_entropy.h"
 #include "tern/data/loaders/prefetch.h"
 #include "tern/models/trainer/batch.h"
-#include "tern/models/trainer/checkpoint.h"
+#include "tern/models/trainer/evaluation.h"
 #include "tern/nn/module.h"
 
 namespace tern::models {
-
-/// Sums over the examples of a batch.
-struct Score {
-  double loss = 0, metric = 0;
-  int64_t examples = 0, not_finite = 0;
-  Outcomes outcomes = {};  // for Objective::metric_of, and reports
-};
 
 template <class Batch>
 struct Objective {
@@ -82,41 +75,33 @@ Objective<Batch> numbers(std::function<Tensor(const Batch& batch)> forward) {
 struct EvaluateOptions {
   DType dtype = DType::kFloat32;           // of autocast; float32: none
   std::function<bool()> should_stop = {};  // called after every batch; true ends it early with meaningless numbers
+  // Of several processes each evaluates the batches of own_batches(), and the result is that of all, with the same bits
+  // for any number of them. All of them evaluate the same rows. Null: this process alone.
+  dist::Communicator* group = nullptr;
 };
 
-/// The mean of sums; NaN without examples.
-Evaluation mean_of(const Score& sums);
-/// Appends the outcomes of a batch.
-void append(Outcomes& all, const Outcomes& batch);
+/// Of an evaluation of so many batches those that this process computes.
+data::BatchStripe own_batches(const EvaluateOptions& options, int64_t batches);
 
-/// Loss and metric over the batches of a source. Records no gradients; sets evaluation mode and restores the mode
-/// afterwards.
+/// Loss and metric over the batches of a source: this process's. Records no gradients; sets evaluation mode and
+/// restores the mode afterwards.
 template <class Batch>
 Evaluation evaluate(nn::Module& model, const Objective<Batch>& objective, const data::BatchSource<Batch>& next,
                     const EvaluateOptions& options = {}) {
   const NoGrad off;
   const bool training = model.is_training();
   model.eval();
-  Score sums;
+  Tally tally;
   while (const std::optional<Batch> batch = next()) {
     const Tensor output =
         autocast(model.device(), options.dtype, [&] { return objective.forward(*batch); }).to(DType::kFloat32);
-    const Score score = objective.score(output, *batch);
-    sums.loss += score.loss;
-    sums.metric += score.metric;
-    sums.examples += score.examples;
-    sums.not_finite += score.not_finite;
-    append(sums.outcomes, score.outcomes);
-    if (options.should_stop && options.should_stop()) break;
+    tally.add(objective.score(output, *batch));
+    if (!options.should_stop || !options.should_stop()) continue;
+    tally.stop();
+    break;
   }
   model.train(training);
-  Evaluation result = mean_of(sums);
-  if (objective.metric_of) {
-    result.metric_of = objective.metric_of;
-    result.metric = objective.metric_of(sums.outcomes);
-  }
-  result.outcomes = std::move(sums.outcomes);
-  return result;
+  return tally.result(options.group, objective.metric_of);
 }
 
 }  // namespace tern::models

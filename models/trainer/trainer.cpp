@@ -6,7 +6,6 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/profiler/profiler.h"
-#include "tern/dist/collectives/gather_tensors.h"
 #include "tern/models/trainer/finite.h"
 #include "tern/models/trainer/snapshot.h"
 #include "tern/models/trainer/training_step.h"
@@ -31,8 +30,7 @@ class Loop {
   TrainResult run() {
     if (options_.resume) resume(*options_.resume);
     start_ = last_checkpoint_ = Clock::now();
-    // All ranks must agree: one rank's share of the rows may be empty.
-    can_validate_ = options_.validate && agreed(task_.can_validate(), false, total_steps_).first;
+    can_validate_ = options_.validate && task_.can_validate();
     TERN_CHECK(can_validate_ || options_.schedule != "plateau" || options_.rate_factor,
                "train: the schedule plateau follows the metric of the validation, but no rows are validated on; give a "
                "--split with validation rows, or another --schedule");
@@ -340,7 +338,6 @@ class Loop {
     {
       NoGrad off;
       metrics.validation = task_.validate();
-      if (group()) metrics.validation = joined(metrics.validation, *group());
     }
     result_.stopped = agreed(options_.should_stop && options_.should_stop(), false, total_steps_).first;
     if (result_.stopped) return false;
@@ -390,52 +387,6 @@ class Loop {
 
 int64_t steps_per_epoch(const TrainingTask& task, int64_t epoch, int64_t batches) {
   return (task.steps(epoch) + batches - 1) / batches;
-}
-
-std::vector<int32_t> share(const std::vector<int32_t>& rows, int rank, int ranks) {
-  std::vector<int32_t> own;
-  for (size_t i = static_cast<size_t>(rank); i < rows.size(); i += static_cast<size_t>(ranks)) own.push_back(rows[i]);
-  return own;
-}
-
-namespace {
-
-/// The outcomes of all ranks.
-Outcomes gathered(const Outcomes& own, dist::Communicator& group) {
-  Outcomes all;
-  const int64_t rows = own.columns > 0 ? static_cast<int64_t>(own.outputs.size()) / own.columns : 0;
-  const auto gather = [&](const std::vector<float>& values, std::vector<float>& into) {
-    for (const Tensor& part : tern::detail::gather_tensors(group, from_vector(values, {rows, own.columns}))) {
-      all.columns = std::max(all.columns, part.size(1));
-      const std::vector<float> theirs = part.to_vector<float>();
-      into.insert(into.end(), theirs.begin(), theirs.end());
-    }
-  };
-  gather(own.outputs, all.outputs);
-  gather(own.targets, all.targets);
-  return all;
-}
-
-}  // namespace
-
-Evaluation joined(const Evaluation& own, dist::Communicator& group) {
-  NoGrad off;
-  const double n = static_cast<double>(own.examples);
-  std::vector<double> sums = n > 0 ? std::vector<double>{own.loss * n, own.metric * n, n} : std::vector<double>(3, 0);
-  sums.push_back(static_cast<double>(own.outcomes.outputs.size()));
-  sums.push_back(static_cast<double>(own.not_finite));
-  Tensor all = from_vector(sums, {5}, {.dtype = float64}).to(group.device());
-  group.all_reduce(all);
-  const std::vector<double> values = all.to_vector<double>();
-  Evaluation result{.loss = values[0] / values[2],
-                    .metric = values[1] / values[2],
-                    .examples = std::llround(values[2]),
-                    .not_finite = std::llround(values[4])};
-  if (values[3] > 0) result.outcomes = gathered(own.outcomes, group);
-  if (!own.metric_of) return result;
-  result.metric_of = own.metric_of;
-  result.metric = own.metric_of(result.outcomes);
-  return result;
 }
 
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer) {

@@ -44,6 +44,7 @@ class TrainingTask {
   virtual bool keyed_dropout() const { return false; }
   /// False when there is nothing to validate on.
   virtual bool can_validate() const = 0;
+  /// Of several processes all of them call it, and get the same (EvaluateOptions::group).
   virtual Evaluation validate() = 0;
 };
 
@@ -159,9 +160,8 @@ struct TrainResult {
   dist::ModelStateMemory memory;  // of this process
 };
 
-/// With several processes all of them call it, with equal options and tasks that differ in validation rows alone:
-/// validation's numbers are those of all of them together. Rank 0 writes the checkpoints; a wish to stop is followed by
-/// all.
+/// With several processes all of them call it, with equal options and tasks. Rank 0 writes the checkpoints; a wish to
+/// stop is followed by all.
 ///
 /// Trains, validates after every epoch and leaves the weights of the best epoch (highest metric, then lowest loss;
 /// neither is NaN) in the module; the last ones when stopped in training or when there is nothing to validate on (of
@@ -175,11 +175,6 @@ TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver
 
 /// Steps of an epoch, each of so many batches; the last may have fewer.
 int64_t steps_per_epoch(const TrainingTask& task, int64_t epoch, int64_t batches);
-
-/// A rank's part of rows that several processes evaluate: every row falls to one of them.
-std::vector<int32_t> share(const std::vector<int32_t>& rows, int rank, int ranks);
-/// The evaluation of all ranks' rows, of which each has evaluated a part. Called by all of them.
-Evaluation joined(const Evaluation& own, dist::Communicator& group);
 
 std::vector<std::string> optimizer_names();
 /// Throws Error when the options name no optimizer, or set what it does not have.

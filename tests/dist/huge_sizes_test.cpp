@@ -12,7 +12,7 @@
 #include "tern/data/transforms/color.h"
 #include "tern/data/transforms/geometry.h"
 #include "tern/data/transforms/resize.h"
-#include "tern/dist/loop/metrics.h"
+#include "tern/nn/metrics/classification.h"
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/core/core_test.h"
@@ -214,9 +214,9 @@ std::vector<SizedCall> data_calls() {
 }
 
 std::vector<SizedCall> metrics() {
-  using namespace dist;
+  using namespace nn;
   return {{"TopKAccuracy", [](int64_t n) { TopKAccuracy(n).compute(); }},
-          {"ConfusionMatrix", [](int64_t n) { ConfusionMatrix({.classes = n}).matrix(); }},
+          {"ConfusionMatrix", [](int64_t n) { ConfusionMatrix(n).matrix(); }},
           {"F1", [](int64_t n) { F1({.classes = n}).compute(); }},
           {"Precision", [](int64_t n) { Precision({.classes = n}).per_class(); }},
           {"AUROC", [](int64_t n) { AUROC(n).compute(); }},

@@ -29,7 +29,7 @@ struct EvalOptions : ModelOptions {
   std::string data =
       option(&Self::data, "", "--data",
              "what to evaluate on, as in train; a file is evaluated whole; default: the test rows of the run",
-             Compared::kNowhere);  // the rows are compared: own_share()
+             Compared::kNowhere);  // the rows are compared: compare_rows()
   std::string split = option(&Self::split, "", "--split", "evaluate the test part of this split, as in train",
                              Form{kSplitForm, data::is_split});
   std::string fold =
@@ -89,14 +89,12 @@ std::vector<int32_t> rows_to_evaluate(const EvalOptions& a, bool other_data, con
   return split.test;
 }
 
-/// Of a job's ranks each evaluates its share. They must see the same rows of the same data, whose hash `content` gives.
-std::vector<int32_t> own_share(const std::vector<int32_t>& rows, const std::function<std::string()>& content,
-                               dist::World& world) {
+/// A job's ranks must see the same rows of the same data, whose hash `content` gives.
+void compare_rows(const std::vector<int32_t>& rows, const std::function<std::string()>& content, dist::World& world) {
   const dist::Communicator& group = *world.group();
   if (world.store())
     world.store()->compare("the data", group.world_ranks(), group.rank(),
                            std::to_string(rows.size()) + " rows of the content " + content(), 600);
-  return models::share(rows, group.rank(), group.size());
 }
 
 /// An evaluation and what it is of.
@@ -120,9 +118,9 @@ Evaluated evaluate_texts(const EvalOptions& a, bool other_data, dist::World& wor
   TERN_CHECK(kind != data::LabelKind::kNumber || model.labels().size() == 1, a.dir, ": the model gives ",
              model.labels().size(), " numbers for a text; evaluation is of one");
   const LabelledTexts data = load_texts(a.data, kind, model.labels(), log);
-  const std::vector<int32_t> rows = own_share(
-      rows_to_evaluate(a, other_data, data.texts),
-      [&] { return data.texts.content_hash() + " and the labels " + data.labels_hash(); }, world);
+  const std::vector<int32_t> rows = rows_to_evaluate(a, other_data, data.texts);
+  compare_rows(
+      rows, [&] { return data.texts.content_hash() + " and the labels " + data.labels_hash(); }, world);
   const int64_t length = a.max_length > 0 ? std::min(a.max_length, model.max_positions()) : model.max_positions();
   const auto tokens = tokenize_texts(data.texts, pipeline.tokenizer(), length, log);
   const std::vector<int32_t> labels = kind == data::LabelKind::kOne ? data.texts.labels : std::vector<int32_t>();
@@ -135,8 +133,9 @@ Evaluated evaluate_images(const EvalOptions& a, bool other_data, dist::World& wo
                           const models::EvaluateOptions& options) {
   const auto pipeline = models::ImagePipeline::load(a.dir, {.device = world.group()->device(), .log = log});
   const auto set = std::make_shared<const data::ImageSet>(load_image_set(a.data, pipeline.model().labels(), log));
-  const std::vector<int32_t> rows = own_share(
-      rows_to_evaluate(a, other_data, *set), [&] { return set->content_hash(); }, world);
+  const std::vector<int32_t> rows = rows_to_evaluate(a, other_data, *set);
+  compare_rows(
+      rows, [&] { return set->content_hash(); }, world);
   return with_damage(models::evaluate(pipeline, set, rows,
                                       {.views = models::test_time_views(a.tta), .log = log, .validation = options}),
                      pipeline.model());
@@ -187,11 +186,13 @@ int evaluate(const EvalOptions& given) {
     check_options_are_for(images ? For::kImages : For::kTexts, given);
     const EvalOptions options = with_record(given);
     const bool other_data = !given.data.empty();
-    Evaluated evaluated = (images ? evaluate_images : evaluate_texts)(
-        options, other_data, world, log,
-        {.dtype = dtype_of(options.dtype, device), .should_stop = [] { return pending_signal() != 0; }});
+    const Evaluated evaluated =
+        (images ? evaluate_images : evaluate_texts)(options, other_data, world, log,
+                                                    {.dtype = dtype_of(options.dtype, device),
+                                                     .should_stop = [] { return pending_signal() != 0; },
+                                                     .group = world.group().get()});
     check_interrupted();
-    if (world.group()->size() > 1) evaluated.result = models::joined(evaluated.result, *world.group());
+    if (evaluated.result.stopped) throw dist::PeerError("eval: another rank was interrupted");
     TERN_CHECK(evaluated.result.is_finite(), not_finite_text("eval", evaluated.result), "; ",
                evaluated.damage.empty() ? "its weights are finite, so its training diverged, or --dtype overflows"
                                         : evaluated.damage);

@@ -17,6 +17,8 @@ namespace {
 using data::LabelKind;
 using ReportJson = nlohmann::ordered_json;
 
+constexpr double kUndefined = std::numeric_limits<double>::quiet_NaN();
+
 std::string fixed(double value, int digits) {
   std::ostringstream text;
   text << std::fixed << std::setprecision(digits) << value;
@@ -90,8 +92,8 @@ std::string single_label_text(const std::vector<std::string>& labels, const mode
   text << "\n  " << names[0] << "  precision  recall      F1  rows";
   for (size_t i = 0; i < labels.size(); ++i) {
     const auto& of = report.labels[i];
-    text << "\n  " << names[i + 1] << "  " << std::setw(9) << defined(of.precision) << "  " << std::setw(6)
-         << defined(of.recall) << "  " << std::setw(6) << defined(of.f1) << "  " << of.rows;
+    text << "\n  " << names[i + 1] << "  " << std::setw(9) << defined(of.precision(kUndefined)) << "  " << std::setw(6)
+         << defined(of.recall(kUndefined)) << "  " << std::setw(6) << defined(of.f1(kUndefined)) << "  " << of.targets;
   }
   text << "\n  F1 macro " << defined(report.f1_macro);
   if (labels.size() <= kLabelsOfAMatrix) text << confusion_text(names, report);
@@ -104,7 +106,10 @@ ReportJson single_label_record(const std::vector<std::string>& labels, const mod
   ReportJson by_label = ReportJson::object(), matrix = ReportJson::array();
   for (size_t i = 0; i < labels.size(); ++i) {
     const auto& of = report.labels[i];
-    by_label[labels[i]] = {{"precision", of.precision}, {"recall", of.recall}, {"f1", of.f1}, {"rows", of.rows}};
+    by_label[labels[i]] = {{"precision", of.precision(kUndefined)},
+                           {"recall", of.recall(kUndefined)},
+                           {"f1", of.f1(kUndefined)},
+                           {"rows", of.targets}};
     const auto row = report.confusion.begin() + static_cast<int64_t>(i * labels.size());
     matrix.push_back(std::vector<int64_t>(row, row + static_cast<int64_t>(labels.size())));
   }
@@ -121,8 +126,8 @@ std::string several_labels_text(const std::vector<std::string>& labels, const mo
   text << "\n  " << names[0] << "  accuracy      F1  rows";
   for (size_t i = 0; i < report.labels.size(); ++i) {
     const auto& of = report.labels[i];
-    text << "\n  " << names[i + 1] << "  " << std::setw(8) << percent(of.accuracy) << "  " << fixed(of.f1, 4) << "  "
-         << of.rows;
+    text << "\n  " << names[i + 1] << "  " << std::setw(8) << percent(of.accuracy()) << "  " << fixed(of.f1(), 4)
+         << "  " << of.targets;
   }
   return text.str();
 }
@@ -132,7 +137,7 @@ ReportJson several_labels_record(const std::vector<std::string>& labels, const m
   ReportJson by_label = ReportJson::object();
   for (size_t i = 0; i < report.labels.size(); ++i) {
     const auto& of = report.labels[i];
-    by_label[labels[i]] = {{"accuracy", of.accuracy}, {"f1", of.f1}, {"rows", of.rows}};
+    by_label[labels[i]] = {{"accuracy", of.accuracy()}, {"f1", of.f1()}, {"rows", of.targets}};
   }
   return {{"f1_micro", report.f1_micro}, {"f1_macro", report.f1_macro}, {"accuracy", report.accuracy},
           {"labels", by_label},          {"loss", result.loss},         {"examples", result.examples}};

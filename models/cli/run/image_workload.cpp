@@ -13,7 +13,8 @@ class ImageWorkload final : public Workload {
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
     set_ = std::make_shared<data::ImageSet>(load_image_set(given.data, {}, setting.log));
-    ImageFacts facts{.data = set_->name, .side = side(), .processes = setting.ranks, .has_parts = !set_->parts.empty()};
+    ImageFacts facts{
+        .data = set_->name, .side = side(), .processes = setting.ranks(), .has_parts = !set_->parts.empty()};
     // The default split does not depend on the number of images, and the size of a batch on those that it leaves.
     split(*set_, data::LabelKind::kOne, with_defaults(given, facts), set_->label_names);
     facts.images = static_cast<int64_t>(split_.train.size());
@@ -22,7 +23,7 @@ class ImageWorkload final : public Workload {
     if (const int64_t bytes = parse_bytes(options_.image_cache).value(); bytes > 0 && !set_->in_memory())
       cache_ = std::make_shared<data::ImageCache>(bytes);
     make_pipeline();
-    task_.emplace(*pipeline_, set_, split_.train, setting.share(split_.validation), task_options());
+    task_.emplace(*pipeline_, set_, split_.train, split_.validation, task_options());
   }
 
   Json model_record() const override {

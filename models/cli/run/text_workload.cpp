@@ -30,7 +30,7 @@ class TextWorkload final : public Workload {
     if (packed() && epochs > kManyEpochs)
       setting_.log("counting the batches of " + std::to_string(epochs) +
                    " epochs, which takes a while; with --batch-size their number is known at once");
-    task_.emplace(pipeline_->model(), tokens_, labels(), split_.train, setting.share(split_.validation),
+    task_.emplace(pipeline_->model(), tokens_, labels(), split_.train, split_.validation,
                   pipeline_->tokenizer().pad_id(), task_options());
   }
 

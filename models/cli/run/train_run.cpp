@@ -66,7 +66,7 @@ class TrainRun {
     const std::string& from = *opened;
     if (const std::string& tuned = from.empty() ? given_.init : from; !tuned.empty())
       restore_autotune(tuned, device_, log);
-    workload_->prepare(options, {device_, precision_, from, log, group().rank(), group().size()});
+    workload_->prepare(options, {device_, precision_, from, log, &group()});
     if (world_->store())
       world_->store()->compare(
           "the data and the model", group().world_ranks(), group().rank(),
@@ -310,7 +310,7 @@ class TrainRun {
       memory = allocator(device_).statistics();
       leave_weights();
       left = true;
-      tested = test();
+      tested = workload_->test();
     };
     models::TrainResult result;
     try {
@@ -357,7 +357,7 @@ class TrainRun {
   /// A rank other than 0: it computes, and leaves files and words to rank 0.
   int train_beside(models::TrainingTask& task, models::TrainOptions& options) {
     models::TrainObserver silent;
-    options.test = [this] { test(); };
+    options.test = [this] { workload_->test(); };
     return models::train(task, options, silent).stopped ? signal_status(agreed_signal()) : 0;
   }
 
@@ -375,13 +375,6 @@ class TrainRun {
     if (parallel_) return;  // the comparison's passes would exchange gradients
     progress_.log("recompute " + given_.recompute + ": " +
                   models::measure_recompute(task, train_options(), set).text() + ", measured on the first batch");
-  }
-
-  /// Of all ranks together.
-  std::optional<models::Evaluation> test() {
-    std::optional<models::Evaluation> result = workload_->test();
-    if (result && parallel_) result = models::joined(*result, group());
-    return result;
   }
 
   StepProfileOptions profile_options() {

@@ -29,11 +29,11 @@ Json Workload::data_record() const {
 
 std::optional<models::Evaluation> Workload::test() {
   if (split_.test.empty()) return std::nullopt;
-  return evaluate(setting_.share(split_.test));
+  return evaluate(split_.test);
 }
 
 std::string Workload::describe(int64_t total_steps) const {
-  const int64_t batches = options_.accumulate * setting_.ranks;
+  const int64_t batches = options_.accumulate * setting_.ranks();
   return tern::detail::concatenate(
       "train: ", data::counted(std::ssize(split_.train), row_), ", validate ", split_.validation.size(), ", test ",
       split_.test.size(), "; ", model().num_parameters(), " parameters", trained_text(model()), describe_input(), "; ",
@@ -95,7 +95,7 @@ std::unique_ptr<models::Model> Workload::build(const TrainArguments& given, cons
 }
 
 models::EvaluateOptions Workload::evaluation(DType dtype) const {
-  return {.dtype = dtype, .should_stop = [] { return pending_signal() != 0; }};
+  return {.dtype = dtype, .should_stop = [] { return pending_signal() != 0; }, .group = setting_.group};
 }
 
 }  // namespace tern::cli

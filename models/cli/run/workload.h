@@ -22,9 +22,9 @@ struct RunSetting {
   Precision precision;
   std::string checkpoint;  // folder the model is read from, when a run is resumed; otherwise empty
   Log log;
-  int rank = 0, ranks = 1;  // of the processes that train together
+  dist::Communicator* group = nullptr;  // of the processes that train together
 
-  std::vector<int32_t> share(const std::vector<int32_t>& rows) const { return models::share(rows, rank, ranks); }
+  int ranks() const { return group ? group->size() : 1; }
 };
 
 class Workload {
@@ -61,7 +61,7 @@ class Workload {
   virtual void save(const std::string& dir) const = 0;
   /// Sizes, for one line of the log: "train: 8000 rows, ...; 3,000 steps of 64 images".
   std::string describe(int64_t total_steps) const;
-  /// On this process's share of the test part; nothing where there is none at all. Ends early, with numbers to throw
+  /// On the test part, shared out among the processes; nothing where there is none. Ends early, with numbers to throw
   /// away, on a signal.
   std::optional<models::Evaluation> test();
   /// What the task's items are: "tokens" or "images".

@@ -9,10 +9,12 @@
 
 #include "tern/core/io/safetensors.h"
 #include "tern/data/loaders/loader.h"
+#include "tern/dist/collectives/gather_tensors.h"
 #include "tern/dist/gradients/data_parallel.h"
 #include "tern/dist/gradients/sharded_optimizer.h"
 #include "tern/dist/loop/loop_state.h"
-#include "tern/dist/loop/metrics.h"
+#include "tern/nn/metrics/classification.h"
+#include "tern/nn/metrics/regression.h"
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/dist/mpi/world_test.h"
@@ -20,6 +22,7 @@
 namespace tern::dist {
 namespace {
 
+using namespace nn;  // metrics
 using Doubles = std::vector<double>;
 using Integers = std::vector<int64_t>;
 constexpr double kNone = std::numeric_limits<double>::quiet_NaN();
@@ -34,7 +37,8 @@ struct Examples {
     scores = to_quarters(rand({rows}, generator));
     binary = randint(0, 2, {rows}, generator);
     numbers = randn({rows}, generator);
-    wanted = add(randn({rows}, generator), full({}, 1e6));  // sums in another order would be rounded otherwise
+    // Sums in another order, or of rounded squares, would be rounded otherwise.
+    wanted = add(randn({rows}, generator, {.dtype = float64}), full({}, 1e6, {.dtype = float64}));
   }
   static Tensor to_quarters(const Tensor& x) {
     std::vector<double> values = x.to_vector<double>();
@@ -62,9 +66,10 @@ double value_of(const Examples& e, const Metric& fresh, const Update& update) {
   Metric loaded = fresh;
   loaded.load_state_dict(parts.state_dict());
   const double value = whole.compute();
-  EXPECT_EQ(loaded.compute(world->group()), value);
+  const GatherRanks all = gather_over(world->group());
+  EXPECT_EQ(loaded.compute(all), value);
   parts.reset();
-  EXPECT_TRUE(std::isnan(parts.compute(world->group())));
+  EXPECT_TRUE(std::isnan(parts.compute(all)));
   return value;
 }
 
@@ -138,10 +143,49 @@ TEST(Metrics, OfClassesAreThoseByHand) {
   EXPECT_NEAR(precision.compute(), (1 + 0.5 + 2. / 3) / 3, 1e-15);
   EXPECT_NEAR(f1.compute(), (2. / 3 + 0.5 + 0.8) / 3, 1e-15);
   EXPECT_EQ(f1.per_class()[3], 0);
-  EXPECT_EQ(f1.matrix().to_vector<int64_t>(), (Integers{1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0}));
+  ConfusionMatrix matrix(4);
+  matrix.update(predictions, targets);
+  EXPECT_EQ(matrix.matrix().to_vector<int64_t>(), (Integers{1, 1, 0, 0, 0, 1, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0}));
   Recall binary({.average = Average::kBinary, .threshold = 0.3});
   binary.update(from_vector(Doubles{0.2, 0.3, 0.4, 0.9}, {4}), from_vector(Integers{1, 1, 1, 0}, {4}));
   EXPECT_DOUBLE_EQ(binary.compute(), 1. / 3);
+}
+
+/// Three labels for each example: by loops over the examples.
+TEST(Metrics, OfSeveralLabelsAreThoseOfLoops) {
+  const Examples e(5);
+  const Tensor scores = e.logits.slice(1, 0, 3), labels = (e.logits.slice(1, 2, 5) > 1.0).to(int64);
+  const Doubles s = scores.to_vector<double>();
+  const Integers t = labels.to_vector<int64_t>();
+  std::vector<OneClass> counts(3);
+  OneClass all;
+  double exact = 0;
+  for (size_t row = 0; row < s.size(); row += 3) {
+    bool right = true;
+    for (size_t c = 0; c < 3; ++c) {
+      const bool predicted = s[row + c] > -0.5, wanted = t[row + c] == 1;
+      for (OneClass* of : {&counts[c], &all}) {
+        of->predicted += predicted;
+        of->targets += wanted;
+        of->right += predicted && wanted;
+      }
+      right = right && predicted == wanted;
+    }
+    exact += right;
+  }
+  const auto f1 = [](const OneClass& c) { return 2 * c.right / (c.predicted + c.targets); };
+  const auto update = [&](auto& m, int64_t begin, int64_t end) {
+    m.update(scores.slice(0, begin, end), labels.slice(0, begin, end));
+  };
+  ClassificationOptions options{.classes = 3, .average = Average::kMicro, .threshold = -0.5, .multilabel = true};
+  EXPECT_NEAR(value_of(e, F1(options), update), f1(all), 1e-14);
+  EXPECT_NEAR(value_of(e, Precision(options), update), all.right / all.predicted, 1e-14);
+  options.average = Average::kMacro;
+  EXPECT_NEAR(value_of(e, F1(options), update), (f1(counts[0]) + f1(counts[1]) + f1(counts[2])) / 3, 1e-14);
+  EXPECT_NEAR(value_of(e, ExactMatch(-0.5), update), exact / static_cast<double>(e.rows), 1e-14);
+  F1 none(options);  // a label that is neither predicted nor a target counts as 0
+  none.update(from_vector(Integers{1, 0, 0}, {1, 3}), from_vector(Integers{1, 0, 0}, {1, 3}));
+  EXPECT_NEAR(none.compute(), 1. / 3, 1e-15);
 }
 
 /// By all pairs of a positive and a negative example.
@@ -199,7 +243,35 @@ TEST(Metrics, OfNumbersAreThoseOfLoops) {
   };
   EXPECT_NEAR(value_of(e, MeanSquaredError(), update), errors / n, 1e-13 * errors / n);
   const double r2 = 1 - errors / spread;
-  EXPECT_NEAR(value_of(e, R2(), update), r2, 1e-3 * std::abs(r2));  // the squares of 1e6 cancel
+  EXPECT_NEAR(value_of(e, R2(), update), r2, 1e-8 * std::abs(r2));  // the squares of 1e6 cancel
+  double absolute = 0, pt = 0, pp = 0;
+  const double p_mean = std::accumulate(p.begin(), p.end(), 0.) / n;
+  for (size_t i = 0; i < p.size(); ++i) {
+    absolute += std::abs(p[i] - t[i]);
+    pt += (p[i] - p_mean) * (t[i] - mean);
+    pp += (p[i] - p_mean) * (p[i] - p_mean);
+  }
+  EXPECT_NEAR(value_of(e, MeanAbsoluteError(), update), absolute / n, 1e-13 * absolute / n);
+  EXPECT_NEAR(value_of(e, PearsonCorrelation(), update), pt / std::sqrt(pp * spread), 1e-8);
+  EXPECT_NEAR(
+      value_of(e, Mean(), [&](Mean& m, int64_t begin, int64_t end) { m.update(e.wanted.slice(0, begin, end)); }), mean,
+      1e-15 * mean);
+  // Ranks of quarters have ties: the mean of the ranks, counted in another way.
+  const auto ranks_of = [](const Doubles& values) {
+    Doubles ranks;
+    for (const double v : values) {
+      const auto less = std::count_if(values.begin(), values.end(), [v](double other) { return other < v; });
+      ranks.push_back(static_cast<double>(less) + static_cast<double>(std::count(values.begin(), values.end(), v)) / 2);
+    }
+    return from_vector(ranks, {std::ssize(ranks)});
+  };
+  PearsonCorrelation of_ranks;
+  of_ranks.update(ranks_of(e.scores.to_vector<double>()), ranks_of(p));
+  EXPECT_NEAR(value_of(e, SpearmanCorrelation(),
+                       [&](SpearmanCorrelation& m, int64_t begin, int64_t end) {
+                         m.update(e.scores.slice(0, begin, end), e.numbers.slice(0, begin, end));
+                       }),
+              of_ranks.compute(), 1e-14);
   R2 equal;
   equal.update(from_vector(Doubles{1, 2, 3}, {3}), full({3}, 0.1, {.dtype = float64}));
   EXPECT_EQ(equal.compute(), 0);
@@ -246,6 +318,14 @@ TEST(Metrics, ErrorsSayWhatIsWrong) {
   test::expect_error([&] { Accuracy().update(logits, zeros({3}, {.dtype = int64})); }, {"must be [2], got [3]"});
   test::expect_error([&] { F1({.classes = 3}).update(full({2, 3}, kNone), targets); }, {"element 0 of scores is NaN"});
   test::expect_error([&] { F1({.classes = 3, .average = Average::kBinary}); }, {"f1: ", "two classes, got 3"});
+  test::expect_error([&] { F1({.classes = 3, .multilabel = true}).update(logits, targets); },
+                     {"f1: target 1 is 3, expected 0 to 1"});
+  test::expect_error(
+      [&] {
+        ExactMatch().update(logits, zeros({3, 2}, {.dtype = int64}));
+      },
+      {"predictions are [2, 3] and targets [3, 2]"});
+  test::expect_error([&] { Mean().update(1, -1); }, {"mean: the number of examples must not be negative, got -1"});
   test::expect_error([&] { TopKAccuracy(4).update(logits, targets); }, {"k is 4", "only 3 classes"});
   test::expect_error([&] { AUROC().update(zeros({2}), zeros({2})); },
                      {"auroc: targets must be integers, got float32", ".to(int64)"});
@@ -371,8 +451,9 @@ TEST(LoopState, GoesOnWithTheSameBits) {
   EXPECT_EQ(other.epoch, 1);
   EXPECT_EQ(other.batch, 2);
   EXPECT_EQ(other.sum_of_losses, whole.sum_of_losses);
-  EXPECT_EQ(other.accuracy.compute(world->group()), whole.accuracy.compute(world->group()));
-  EXPECT_EQ(other.auroc.compute(world->group()), whole.auroc.compute(world->group()));
+  const GatherRanks all = gather_over(world->group());
+  EXPECT_EQ(other.accuracy.compute(all), whole.accuracy.compute(all));
+  EXPECT_EQ(other.auroc.compute(all), whole.auroc.compute(all));
   EXPECT_EQ(other.masks.offset(), whole.masks.offset());
   EXPECT_EQ(other.scaler.current_scale(), whole.scaler.current_scale());
   expect_equal(other.weights(), whole.weights());

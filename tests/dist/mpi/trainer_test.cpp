@@ -64,16 +64,20 @@ class RowsTask final : public TrainingTask {
   }
   int64_t items(int64_t, int64_t) const override { return 10; }
   int64_t examples(int64_t, int64_t batch) const override { return batch % 3 + 1; }
-  bool can_validate() const override { return own_rows > 0; }
+  bool can_validate() const override { return own_rows > 0 || validates; }
   Evaluation validate() override {
     if (validated) validated();
-    return {.loss = 1.0 + rank(), .metric = metric ? metric(epoch_) : 0.5, .examples = own_rows};
+    const auto n = static_cast<double>(own_rows);
+    Tally tally;
+    tally.add({.loss = (1.0 + rank()) * n, .metric = (metric ? metric(epoch_) : 0.5) * n, .examples = own_rows});
+    return tally.result(world->group().get());
   }
 
   std::function<Tensor(int64_t number, const Tensor& loss)> change = {};
   std::function<double(int64_t epoch)> metric = {};
   std::function<void()> validated = {};
   int64_t own_rows = 0;
+  bool validates = false;  // even without own rows
 
  private:
   RowsNet net_;
@@ -118,9 +122,42 @@ TEST(Trainer, IsOneProcessThatAccumulates) {
   }
 }
 
+/// Sums of any doubles, divided in any way: the bits of one process.
+TEST(Trainer, TalliesAreExact) {
+  Generator values(dist::shared_seed() + 9);
+  const std::vector<double> losses = (randn({97}, values, {.dtype = float64}) * 1e3).to_vector<double>(),
+                            metrics = rand({97}, values, {.dtype = float64}).to_vector<double>();
+  Tally all, own;
+  for (size_t i = 0; i < losses.size(); ++i) {
+    const auto examples = static_cast<int64_t>(i % 4);
+    const Score score{.loss = losses[i],
+                      .metric = metrics[i],
+                      .examples = examples,
+                      .not_finite = examples > 2,
+                      .outcomes = {.columns = 1,
+                                   .outputs = std::vector<float>(i % 4, static_cast<float>(losses[i])),
+                                   .targets = std::vector<float>(i % 4, static_cast<float>(metrics[i]))}};
+    all.add(score);
+    if (static_cast<int>(i * i) % size() == rank()) own.add(score);
+  }
+  if (rank() == size() - 1) own.stop();
+  for (double (*of)(const Outcomes&) : {static_cast<double (*)(const Outcomes&)>(nullptr), comparable_r2}) {
+    const Evaluation want = all.result(nullptr, of), got = own.result(world->group().get(), of);
+    EXPECT_EQ(got.loss, want.loss);
+    EXPECT_EQ(got.metric, want.metric);
+    EXPECT_EQ(got.examples, want.examples);
+    EXPECT_EQ(got.not_finite, want.not_finite);
+    EXPECT_TRUE(got.stopped && !want.stopped);
+    const NumbersReport a = numbers_report(want.outcomes), b = numbers_report(got.outcomes);
+    EXPECT_EQ((std::vector{b.mse, b.mae, b.r2, b.pearson, b.spearman}),
+              (std::vector{a.mse, a.mae, a.r2, a.pearson, a.spearman}));
+  }
+}
+
 TEST(Trainer, ValidationIsOfAllRows) {
   RowsTask task;
   task.own_rows = rank() == 0 && size() > 1 ? 0 : rank() + 2;  // rank 0 has no rows
+  task.validates = true;
   dist::DataParallel parallel(task.module(), world->group());
   Recorder recorder;
   const TrainResult result = train(task, options_for(&parallel), recorder);

@@ -1,6 +1,7 @@
 // States of metrics that no examples give: an error, which changes nothing.
 
-#include "tern/dist/loop/metrics.h"
+#include "tern/nn/metrics/classification.h"
+#include "tern/nn/metrics/regression.h"
 #include "tern/tests/core/core_test.h"
 
 namespace tern::test {
@@ -43,27 +44,39 @@ void expect_refused(M& metric, const std::vector<std::pair<size_t, int64_t>>& ch
 TEST(MetricState, ImpossibleCountsAreRefused) {
   const Tensor scores = from_vector<double>({0.1, 0.9, 0.8, 0.2, 0.3, 0.7}, {3, 2});
   const Tensor targets = from_vector<int64_t>({1, 1, 0}, {3});
-  dist::Accuracy accuracy;
+  nn::Accuracy accuracy;
   accuracy.update(scores, targets);
-  expect_refused(accuracy, {{0, -1}, {0, 4}, {1, -3}, {1, 0}, {1, INT64_MAX}, {0, INT64_MAX}});
-  dist::TopKAccuracy top(1);
+  expect_refused(accuracy, {{1, -1}, {1, 4}, {0, -3}, {0, 0}, {0, INT64_MAX}, {1, INT64_MAX}});
+  nn::TopKAccuracy top(1);
   top.update(scores, targets);
-  expect_refused(top, {{0, -1}, {0, 4}, {1, 0}, {1, INT64_MAX}});
-  dist::F1 f1({.classes = 2});
+  expect_refused(top, {{1, -1}, {1, 4}, {0, 0}, {0, INT64_MAX}});
+  nn::F1 f1({.classes = 2});
   f1.update(scores, targets);
   expect_refused(f1, {{0, -1}, {3, INT64_MIN}, {2, INT64_MAX}, {1, INT64_MAX - 1}});
-  dist::Perplexity perplexity;
+  nn::Perplexity perplexity;
   perplexity.update(scores, targets);
   // Words of a sum are in [0, 2^32), then come the numbers of NaN and infinities among the terms.
   expect_refused(perplexity,
                  {{0, -1}, {0, 0}, {1, -1}, {34, int64_t{1} << 32}, {68, INT64_MAX}, {68, -1}, {69, 4}, {70, -1}});
-  dist::MeanSquaredError error;
+  nn::MeanSquaredError error;
   error.update(scores, scores * 2);
   expect_refused(error, {{0, -1}, {0, 0}, {20, INT64_MIN}, {68, -1}, {71, 7}});
-  dist::R2 r2;
+  nn::R2 r2;
   r2.update(scores, scores * 2 - 3);
+  nn::AUROC area;
+  area.update(scores.select(1, 0), targets);
+  for (const double target : {-1.0, 0.5, 2.0, std::nan("")}) {
+    SCOPED_TRACE(target);
+    expect_error(
+        [&] {
+          area.load_state_dict(
+              {{"scores", zeros({1, 1}, {.dtype = float64})}, {"targets", full({1}, target, {.dtype = float64})}});
+        },
+        {"auroc: target 0 of the state is "});
+  }
+  EXPECT_EQ(area.compute(), 0.5);
   expect_refused(r2, {{0, -6}, {0, 0}, {1, -1}, {68, INT64_MIN}, {72 + 67, -1}, {1 + 2 * 71, -1}});
-  dist::CalibrationError calibration(2);
+  nn::CalibrationError calibration(2);
   calibration.update(scores, targets);
   constexpr size_t kBin = 73;
   expect_refused(calibration, {{kBin, -1}, {kBin, 1}, {kBin + 1, 4}, {kBin + 1, -1}, {2, 5}, {kBin + 2 + 35, 1000}});
@@ -71,14 +84,14 @@ TEST(MetricState, ImpossibleCountsAreRefused) {
 
 /// Sums below 0 and of infinite terms are possible.
 TEST(MetricState, RareCountsAreTaken) {
-  dist::R2 r2;
+  nn::R2 r2;
   r2.update(tensor({1, 2, 3}, {.dtype = float64}), tensor({-1e300, -2, 1e-300}, {.dtype = float64}));
-  dist::R2 same;
+  nn::R2 same;
   same.load_state_dict(r2.state_dict());
   EXPECT_EQ(counts_of(same), counts_of(r2));
-  dist::MeanSquaredError error;
+  nn::MeanSquaredError error;
   error.update(tensor({1, INFINITY, NAN}), tensor({1, 2, 3}));
-  dist::MeanSquaredError copy;
+  nn::MeanSquaredError copy;
   copy.load_state_dict(error.state_dict());
   EXPECT_EQ(counts_of(copy), counts_of(error));
 }

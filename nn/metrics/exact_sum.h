@@ -44,6 +44,13 @@ inline void add_exact(std::span<int64_t> sum, double value) {
   sum[word + 2] += sign * static_cast<int64_t>(high >> 32);
 }
 
+/// Adds the product without rounding, unless a part of it is below the smallest double.
+inline void add_exact_product(std::span<int64_t> sum, double a, double b) {
+  const double product = a * b;
+  add_exact(sum, product);
+  if (std::isfinite(product)) add_exact(sum, std::fma(a, b, -product));
+}
+
 /// The sum, with a relative error of 2^-52 at most; as the terms' sum for NaN and infinities.
 inline double value_of_exact(std::span<const int64_t> given) {
   std::array<int64_t, kExactSize> sum;
@@ -61,6 +68,29 @@ inline double value_of_exact(std::span<const int64_t> given) {
   for (size_t i = 0; i < kExactWords; ++i)
     if (sum[i] != 0) value += std::ldexp(static_cast<double>(sum[i]), static_cast<int>(32 * i) - 1074);
   return negative ? -value : value;
+}
+
+/// high + low, with twice the digits of a double.
+struct DoublePair {
+  double high = 0, low = 0;
+};
+
+/// The sum, with a relative error of 2^-103 at most.
+inline DoublePair pair_of_exact(std::span<const int64_t> given) {
+  const double high = value_of_exact(given);
+  if (!std::isfinite(high)) return {high, 0};
+  std::array<int64_t, kExactSize> rest;
+  for (size_t i = 0; i < kExactSize; ++i) rest[i] = given[i];
+  add_exact(rest, -high);
+  return {high, value_of_exact(rest)};
+}
+
+/// a * b - c * d, also where the products cancel: with an error of about 2^-103 of the greater one.
+inline double difference_of_products(DoublePair a, DoublePair b, DoublePair c, DoublePair d) {
+  const double ab = a.high * b.high, cd = c.high * d.high;
+  const double ab_rest = std::fma(a.high, b.high, -ab) + (a.high * b.low + a.low * b.high);
+  const double cd_rest = std::fma(c.high, d.high, -cd) + (c.high * d.low + c.low * d.high);
+  return (ab - cd) + (ab_rest - cd_rest);
 }
 
 }  // namespace tern::detail
