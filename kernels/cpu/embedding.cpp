@@ -371,8 +371,9 @@ void scatter(Stream, ScatterMode mode, ConstView source, int dim, ConstView inde
         const View sums = view_of_sums(index, y, dim, workspace);
         return scatter_in_float<kMode>(plan, GatherPlan(index, source, sums, dim), source.as<T>(), index.as<int64_t>(),
                                        sums.as<float>(), y.as<T>(), fault);
+      } else {
+        scatter_as<kMode, T>(plan, source.as<Stored<T>>(), index.as<int64_t>(), y.as<Stored<T>>(), fault);
       }
-      scatter_as<kMode, T>(plan, source.as<Stored<T>>(), index.as<int64_t>(), y.as<Stored<T>>(), fault);
     };
     switch (mode) {
       case ScatterMode::kAssign:

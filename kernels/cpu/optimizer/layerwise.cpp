@@ -33,33 +33,13 @@ class BlockLine {
   std::vector<int64_t> begins_;
 };
 
-/// body.operator()<F, G, W>() for the tensor's types.
+/// body.operator()<F>() for the type that the tensor's weights are computed in.
 template <class Body>
-void with_types(const OptimizerTensor& tensor, const Body& body) {
-  dispatch_float(tensor.gradient_dtype, [&]<class G>() {
-    dispatch_float(tensor.weight_dtype, [&]<class W>() { body.template operator()<ComputeType<W>, G, W>(); });
-  });
-}
-
-template <class F, class G>
-void load_gradients(const OptimizerTensor& tensor, int64_t at, int64_t n, F factor, F* gradients) {
-  const G* from = static_cast<const G*>(tensor.gradient) + at;
-  for (int64_t i = 0; i < n; ++i) gradients[i] = factor * static_cast<F>(static_cast<ComputeType<G>>(from[i]));
-}
-
-/// n <= kTile weights in the compute type.
-template <class F, class W>
-void load_weights(const OptimizerTensor& tensor, int64_t at, int64_t n, F* weights) {
-  const W* stored = static_cast<const W*>(tensor.weight) + at;
-  if (tensor.master) {
-    std::copy_n(static_cast<const F*>(tensor.master) + at, n, weights);
-    return;
-  }
-  if constexpr (std::is_same_v<W, BFloat16>) {
-    if (tensor.compensation)
-      return load_compensated(stored, static_cast<const BFloat16*>(tensor.compensation) + at, weights, n);
-  }
-  for (int64_t i = 0; i < n; ++i) weights[i] = static_cast<F>(stored[i]);
+void with_compute_type(const OptimizerTensor& tensor, const Body& body) {
+  if (tensor.weight_dtype == DType::kFloat64)
+    body.template operator()<double>();
+  else
+    body.template operator()<float>();
 }
 
 /// Tiles of at most kTile elements of [begin, end).
@@ -95,24 +75,24 @@ struct TwoSums {
 
 /// A block of the first pass of LAMB: the averages, and the sums of squares of weights and changes. Where the ratio is
 /// known to be 1, the weights too.
-template <class F, class G, class W>
+template <class F>
 TwoSums lamb_block(const OptimizerTensor& tensor, LambRule::Step<F> step, bool adapts, F factor, int64_t begin,
                    int64_t end) {
   LaneSum<F> weight_sum, change_sum;
   for_each_run(begin, end, [&](int64_t at, int64_t n) {
-    alignas(64) F gradients[kTile], weights[kTile], changes[kTile];
-    load_gradients<F, G>(tensor, at, n, factor, gradients);
+    alignas(64) F gradients[kTile], tile[kTile], changes[kTile];
+    load_gradients(tensor, at, n, factor, gradients);
     F* const averages = static_cast<F*>(tensor.states[0]) + at;
     F* const squares = static_cast<F*>(tensor.states[1]) + at;
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) step.average(gradients[i], averages[i], squares[i]);
     if (!adapts) {
-      return update_stored<F, W>(tensor, at, n, [&](F* stored) {
+      return update_stored<F>(tensor, at, n, [&](F* stored) {
 #pragma GCC ivdep
         for (int64_t i = 0; i < n; ++i) stored[i] -= step.rate * step.change(stored[i], averages[i], squares[i]);
       });
     }
-    load_weights<F, W>(tensor, at, n, weights);
+    const F* const weights = load_weights(tensor, at, n, tile);
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) changes[i] = step.change(weights[i], averages[i], squares[i]);
     weight_sum.add(n, Square(), weights);
@@ -122,12 +102,12 @@ TwoSums lamb_block(const OptimizerTensor& tensor, LambRule::Step<F> step, bool a
 }
 
 /// A block of the second pass.
-template <class F, class W>
+template <class F>
 void lamb_apply(const OptimizerTensor& tensor, LambRule::Step<F> step, F rate, int64_t begin, int64_t end) {
   for_each_run(begin, end, [&](int64_t at, int64_t n) {
     const F* const averages = static_cast<const F*>(tensor.states[0]) + at;
     const F* const squares = static_cast<const F*>(tensor.states[1]) + at;
-    update_stored<F, W>(tensor, at, n, [&](F* weights) {
+    update_stored<F>(tensor, at, n, [&](F* weights) {
 #pragma GCC ivdep
       for (int64_t i = 0; i < n; ++i) weights[i] -= rate * step.change(weights[i], averages[i], squares[i]);
     });
@@ -164,9 +144,9 @@ void update_lamb(Stream, const LambRule* groups, const OptimizerTensor* tensors,
     const OptimizerTensor& tensor = tensors[t];
     const auto [rule, factor] = group_step(groups, tensor.group, step);
     const int64_t begin = block * kLayerBlock, end = std::min(begin + kLayerBlock, tensor.size);
-    with_types(tensor, [&, &rule = rule, &factor = factor]<class F, class G, class W>() {
-      sums[line.begin(t) + block] = lamb_block<F, G, W>(tensor, rule.template prepare<F>(step.count()), rule.adapts(),
-                                                        static_cast<F>(factor), begin, end);
+    with_compute_type(tensor, [&, &rule = rule, &factor = factor]<class F>() {
+      sums[line.begin(t) + block] = lamb_block<F>(tensor, rule.template prepare<F>(step.count()), rule.adapts(),
+                                                  static_cast<F>(factor), begin, end);
     });
   });
   std::vector<double> ratios(static_cast<size_t>(count));
@@ -179,10 +159,9 @@ void update_lamb(Stream, const LambRule* groups, const OptimizerTensor* tensors,
     const LambRule rule = group_step(groups, tensor.group, step).rule;
     if (!rule.adapts()) return;
     const int64_t begin = block * kLayerBlock, end = std::min(begin + kLayerBlock, tensor.size);
-    dispatch_float(tensor.weight_dtype, [&]<class W>() {
-      using F = ComputeType<W>;
-      lamb_apply<F, W>(tensor, rule.prepare<F>(step.count()), static_cast<F>(rule.lr * ratios[static_cast<size_t>(t)]),
-                       begin, end);
+    with_compute_type(tensor, [&]<class F>() {
+      lamb_apply<F>(tensor, rule.prepare<F>(step.count()), static_cast<F>(rule.lr * ratios[static_cast<size_t>(t)]),
+                    begin, end);
     });
   });
 }
@@ -224,21 +203,20 @@ struct LayerTile {
 };
 
 /// The first pass over a tile of a matrix: the sums of the squares of gradients by rows and by columns, and of weights.
-template <class F, class G, class W>
+template <class F>
 void adafactor_sums(const LayerTile& tile, F factor) {
   alignas(64) F columns[kLayerTileColumns] = {};
   double weights_total = 0;
   for (int64_t r = 0; r < tile.rows; ++r) {
     LaneSum<F> row_sum, row_weights;
     for_each_run(0, tile.columns, [&](int64_t c, int64_t n) {
-      alignas(64) F gradients[kTile], weights[kTile];
-      load_gradients<F, G>(tile.tensor, tile.at(r) + c, n, factor, gradients);
+      alignas(64) F gradients[kTile], stored[kTile];
+      load_gradients(tile.tensor, tile.at(r) + c, n, factor, gradients);
       for (int64_t i = 0; i < n; ++i) gradients[i] *= gradients[i];
       row_sum.add(
           n, [](auto x) { return x; }, gradients);
       add_to(columns + c, gradients, n);
-      load_weights<F, W>(tile.tensor, tile.at(r) + c, n, weights);
-      row_weights.add(n, Square(), weights);
+      row_weights.add(n, Square(), load_weights(tile.tensor, tile.at(r) + c, n, stored));
     });
     tile.row_sum(r) = static_cast<double>(row_sum.total());
     weights_total += static_cast<double>(row_weights.total());
@@ -248,14 +226,13 @@ void adafactor_sums(const LayerTile& tile, F factor) {
 }
 
 /// The same for a block of a tensor without matrices, whose averages move at once: the sums of weights and changes.
-template <class F, class G, class W>
+template <class F>
 void adafactor_vector_sums(const LayerTile& tile, AdafactorRule::Step<F> step, F factor) {
   LaneSum<F> weight_sum, change_sum;
   for_each_run(tile.begin, tile.end, [&](int64_t at, int64_t n) {
-    alignas(64) F gradients[kTile], weights[kTile];
-    load_gradients<F, G>(tile.tensor, at, n, factor, gradients);
-    load_weights<F, W>(tile.tensor, at, n, weights);
-    weight_sum.add(n, Square(), weights);
+    alignas(64) F gradients[kTile], stored[kTile];
+    load_gradients(tile.tensor, at, n, factor, gradients);
+    weight_sum.add(n, Square(), load_weights(tile.tensor, at, n, stored));
     F* const variance = static_cast<F*>(tile.tensor.states[2]) + at;
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) {
@@ -301,7 +278,7 @@ F inverse_row_mean(const LayerTile& tile, F smallest) {
 }
 
 /// body(first element, n, changes) for every run of a tile of a matrix.
-template <class F, class G, class Body>
+template <class F, class Body>
 void for_each_change(const LayerTile& tile, AdafactorRule::Step<F> step, F factor, const Body& body) {
   const F* const rows = static_cast<const F*>(tile.tensor.states[0]) + tile.matrix * tile.tiles.rows + tile.row;
   const F* const columns =
@@ -313,7 +290,7 @@ void for_each_change(const LayerTile& tile, AdafactorRule::Step<F> step, F facto
     const F of_row = 1 / math::sqrt(rows[r] * inverse);
     for_each_run(0, tile.columns, [&](int64_t c, int64_t n) {
       alignas(64) F changes[kTile];
-      load_gradients<F, G>(tile.tensor, tile.at(r) + c, n, factor, changes);
+      load_gradients(tile.tensor, tile.at(r) + c, n, factor, changes);
 #pragma GCC ivdep
       for (int64_t i = 0; i < n; ++i) changes[i] = step.change(changes[i], of_row, of_columns[c + i]);
       body(tile.at(r) + c, n, changes);
@@ -323,12 +300,12 @@ void for_each_change(const LayerTile& tile, AdafactorRule::Step<F> step, F facto
 
 constexpr int64_t kSumRuns = 32;  // runs of kTile elements that are added in fp32
 
-template <class F, class G>
+template <class F>
 void adafactor_change_sum(const LayerTile& tile, AdafactorRule::Step<F> step, F factor) {
   double total = 0;
   LaneSum<F> sum;
   int64_t runs = 0;
-  for_each_change<F, G>(tile, step, factor, [&](int64_t, int64_t n, const F* changes) {
+  for_each_change<F>(tile, step, factor, [&](int64_t, int64_t n, const F* changes) {
     sum.add(n, Square(), changes);
     if (++runs % kSumRuns != 0) return;
     total += static_cast<double>(sum.total());
@@ -337,18 +314,18 @@ void adafactor_change_sum(const LayerTile& tile, AdafactorRule::Step<F> step, F 
   tile.change_sum() = total + static_cast<double>(sum.total());
 }
 
-template <class F, class G, class W>
+template <class F>
 void adafactor_apply(const LayerTile& tile, AdafactorRule::Step<F> step, F factor, F rate) {
   const auto apply = [&](int64_t at, int64_t n, const F* changes) {
-    update_stored<F, W>(tile.tensor, at, n, [&](F* weights) {
+    update_stored<F>(tile.tensor, at, n, [&](F* weights) {
 #pragma GCC ivdep
       for (int64_t i = 0; i < n; ++i) weights[i] = weights[i] * step.keep - rate * changes[i];
     });
   };
-  if (tile.tiles.rows > 0) return for_each_change<F, G>(tile, step, factor, apply);
+  if (tile.tiles.rows > 0) return for_each_change<F>(tile, step, factor, apply);
   for_each_run(tile.begin, tile.end, [&](int64_t at, int64_t n) {
     alignas(64) F changes[kTile];
-    load_gradients<F, G>(tile.tensor, at, n, factor, changes);
+    load_gradients(tile.tensor, at, n, factor, changes);
     const F* const variance = static_cast<const F*>(tile.tensor.states[2]) + at;
 #pragma GCC ivdep
     for (int64_t i = 0; i < n; ++i) changes[i] = step.change(changes[i], variance[i]);
@@ -378,22 +355,21 @@ class AdafactorPasses {
     const BlockLine all(count_, [&](int64_t t) { return tiles_[t].count; });
     const BlockLine matrices(count_, [&](int64_t t) { return tiles_[t].matrices; });
     const BlockLine in_matrices(count_, [&](int64_t t) { return tiles_[t].rows > 0 ? tiles_[t].count : 0; });
-    for_each_tile(all, [&]<class F, class G, class W>(const LayerTile& tile, const auto& step, F factor, double) {
+    for_each_tile(all, [&]<class F>(const LayerTile& tile, const auto& step, F factor, double) {
       if (tile.tiles.rows > 0)
-        adafactor_sums<F, G, W>(tile, factor);
+        adafactor_sums<F>(tile, factor);
       else
-        adafactor_vector_sums<F, G, W>(tile, step, factor);
+        adafactor_vector_sums<F>(tile, step, factor);
     });
     matrices.for_each([&](int64_t t, int64_t matrix) {
       const AdafactorRule rule = group_step(groups_, tensors_[t].group, step_).rule;
-      dispatch_float(tensors_[t].weight_dtype, [&]<class W>() {
-        adafactor_averages(tensors_[t], tiles_[t], workspaces_[t], matrix, rule.prepare<ComputeType<W>>(step_.count()));
+      with_compute_type(tensors_[t], [&]<class F>() {
+        adafactor_averages(tensors_[t], tiles_[t], workspaces_[t], matrix, rule.prepare<F>(step_.count()));
       });
     });
-    for_each_tile(in_matrices,
-                  [&]<class F, class G, class W>(const LayerTile& tile, const auto& step, F factor, double) {
-                    adafactor_change_sum<F, G>(tile, step, factor);
-                  });
+    for_each_tile(in_matrices, [&]<class F>(const LayerTile& tile, const auto& step, F factor, double) {
+      adafactor_change_sum<F>(tile, step, factor);
+    });
     std::vector<double> rates;
     for (int64_t t = 0; t < count_; ++t) {
       const TwoSums total = fold(reinterpret_cast<const TwoSums*>(workspaces_[t]), tiles_[t].count);
@@ -403,23 +379,23 @@ class AdafactorPasses {
     }
     for_each_tile(
         all,
-        [&]<class F, class G, class W>(const LayerTile& tile, const auto& step, F factor, double rate) {
-          adafactor_apply<F, G, W>(tile, step, factor, static_cast<F>(rate));
+        [&]<class F>(const LayerTile& tile, const auto& step, F factor, double rate) {
+          adafactor_apply<F>(tile, step, factor, static_cast<F>(rate));
         },
         rates.data());
   }
 
  private:
-  /// body.operator()<F, G, W>(tile, numbers of the step, factor of the gradients, rate of the tensor).
+  /// body.operator()<F>(tile, numbers of the step, factor of the gradients, rate of the tensor).
   template <class Body>
   void for_each_tile(const BlockLine& line, const Body& body, const double* rates = nullptr) const {
     line.for_each([&](int64_t t, int64_t index) {
       const OptimizerTensor& tensor = tensors_[t];
       const auto [rule, factor] = group_step(groups_, tensor.group, step_);
       const LayerTile tile(tensor, tiles_[t], workspaces_[t], index);
-      with_types(tensor, [&, &rule = rule, &factor = factor]<class F, class G, class W>() {
-        body.template operator()<F, G, W>(tile, rule.template prepare<F>(step_.count()), static_cast<F>(factor),
-                                          rates ? rates[t] : 0);
+      with_compute_type(tensor, [&, &rule = rule, &factor = factor]<class F>() {
+        body.template operator()<F>(tile, rule.template prepare<F>(step_.count()), static_cast<F>(factor),
+                                    rates ? rates[t] : 0);
       });
     });
   }

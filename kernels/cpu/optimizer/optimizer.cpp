@@ -28,31 +28,17 @@ void for_each_piece(int64_t count, const Size& size, const Piece& piece) {
 }
 
 /// Updates n elements of one tensor, tile by tile.
-template <class F, class G, class W>
+template <class F>
 void update_piece(const OptimizerTensor& tensor, const PreparedRule<F>& rule, int64_t begin, int64_t n) {
-  const F factor = rule.factor;
-  F gradients[kTile];
+  alignas(64) F gradients[kTile];
   for (const int64_t end = begin + n; begin < end; begin += kTile) {
     const int64_t size = std::min(kTile, end - begin);
-    const G* from = static_cast<const G*>(tensor.gradient) + begin;
-    for (int64_t i = 0; i < size; ++i) gradients[i] = factor * static_cast<F>(static_cast<ComputeType<G>>(from[i]));
+    load_gradients(tensor, begin, size, rule.factor, gradients);
     F* states[kMaxOptimizerStates] = {};
     for (int k = 0; k < kMaxOptimizerStates; ++k)
       if (tensor.states[k]) states[k] = static_cast<F*>(tensor.states[k]) + begin;
-    update_stored<F, W>(tensor, begin, size,
-                        [&](F* weights) { rule.tile(rule.step, weights, gradients, states, size); });
+    update_stored<F>(tensor, begin, size, [&](F* weights) { rule.tile(rule.step, weights, gradients, states, size); });
   }
-}
-
-template <class F>
-void update_piece(const OptimizerTensor& tensor, const PreparedRule<F>& rule, int64_t begin, int64_t n) {
-  dispatch_float(tensor.gradient_dtype, [&]<class G>() {
-    dispatch_float(tensor.weight_dtype, [&]<class W>() {
-      // fp64 weights are the ones computed in double.
-      if constexpr (std::is_same_v<W, double> == std::is_same_v<F, double>)
-        update_piece<F, G, W>(tensor, rule, begin, n);
-    });
-  });
 }
 
 template <class... Rules>
