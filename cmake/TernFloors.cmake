@@ -42,9 +42,17 @@ set(TERN_PCH_HEADERS algorithm array atomic chrono cmath condition_variable cstd
     vector)
 list(TRANSFORM TERN_PCH_HEADERS REPLACE "(.+)" "<\\1>")
 
-# Compiles the standard library's headers once for all floors.
+# Compiles the standard library's headers once for all floors. models and the program, which only call what computes,
+# have headers and an optimisation of their own: g++ takes the level of a precompiled header, whatever the command says.
 function(tern_precompile target)
-  if(TERN_OBJECTS_core)
+  if(target MATCHES "^tern_(models|cli)" AND TERN_FAST_BUILD)
+    if(TERN_OBJECTS_models AND NOT TERN_CUDA)  # which defines a macro for those that use models
+      target_precompile_headers(${target} REUSE_FROM ${TERN_OBJECTS_models})
+    else()
+      target_precompile_headers(${target} PRIVATE ${TERN_PCH_HEADERS} <nlohmann/json.hpp>
+                                ${PROJECT_SOURCE_DIR}/cmake/include/tern/models/model.h)
+    endif()
+  elseif(TERN_OBJECTS_core)
     target_precompile_headers(${target} REUSE_FROM ${TERN_OBJECTS_core})
   else()
     target_precompile_headers(${target} PRIVATE ${TERN_PCH_HEADERS})
@@ -56,7 +64,9 @@ function(tern_build_fast target)
     return()
   endif()
   set(files 8)
-  if(NOT TERN_OBJECTS_core)  # core itself: an edit of one of its files is to be compiled within seconds
+  if(target MATCHES "^tern_(models|cli)")
+    set(files 16)
+  elseif(NOT TERN_OBJECTS_core)  # core itself: an edit of one of its files is to be compiled within seconds
     set(files 3)
     set_source_files_properties(core/io/json.cpp core/io/safetensors.cpp core/io/state_file.cpp
                                 core/profiler/report.cpp PROPERTIES
@@ -103,6 +113,9 @@ function(tern_floor name)
   if(TERN_SANITIZE STREQUAL "thread")
     target_compile_options(${objects} PRIVATE -O1)  # a quarter less work for the compiler than -O2
     tern_precompile(${objects})
+  endif()
+  if(name STREQUAL "models")
+    target_compile_options(${objects} PRIVATE $<$<CONFIG:Release>:-O1>)
   endif()
   if(name MATCHES "^(core|data)$")
     set_target_properties(${objects} PROPERTIES TERN_CHECK_ALIGNMENT ON)
