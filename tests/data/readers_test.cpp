@@ -9,6 +9,7 @@
 #include "tern/data/datasets/tagged_set.h"
 #include "tern/data/datasets/target_set.h"
 #include "tern/data/loaders/loader.h"
+#include "tern/data/loaders/token_loader.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/support/seed.h"
 
