@@ -3,10 +3,9 @@
 // depth (and height) of 1. A transposed convolution is convolution_backward_input, and its gradients are the other two.
 //
 // On the CPU: oneDNN for fp32, and for bf16 where the CPU multiplies it, and code of our own where that is faster
-// (kernels/cpu/convolution/convolution.cpp). On CUDA: cuDNN in these types and fp16, and kernels of
-// our own for depthwise convolutions. Otherwise the inputs of each output are a row of a matrix (images_to_columns),
-// which is multiplied with the weight (Chellapilla et al., "High Performance Convolutional Neural Networks for Document
-// Processing", 2006).
+// (kernels/cpu/convolution/choose.cpp). On CUDA: cuDNN in these types and fp16, and kernels of our own for depthwise
+// convolutions. Otherwise the inputs of each output are a row of a matrix (images_to_columns), which is multiplied with
+// the weight (Chellapilla et al., "High Performance Convolutional Neural Networks for Document Processing", 2006).
 
 #include <array>
 #include <compare>
@@ -51,6 +50,8 @@ struct ConvolutionEnd {
   bool continues() const { return residual || activation != ImageActivation::kNone; }
 };
 
+struct ConvolutionMethod;
+
 /// y = convolution of x with weight, and its end. x: [batch, depth, height, width, in_channels], y: the same with out
 /// and out_channels, both contiguous. weight: [out_channels, in_channels / groups, depth, height, width], contiguous;
 /// not read with end.packed_weight. All of one floating dtype.
@@ -73,6 +74,10 @@ TERN_KERNEL(void, convolution_backward_input, Stream stream, const ConvolutionSh
 TERN_KERNEL(int64_t, convolution_backward_weight_workspace, Stream stream, const ConvolutionShape& shape, DType dtype);
 TERN_KERNEL(void, convolution_backward_weight, Stream stream, const ConvolutionShape& shape, ConstView dy, ConstView x,
             View dweight, void* workspace);
+
+/// For tests: the methods that the CPU chooses among (kernels/cpu/convolution/methods.h), in the order in which they
+/// are tried, up to a null pointer; null on CUDA.
+TERN_KERNEL(const ConvolutionMethod* const*, convolution_methods, Stream stream);
 
 /// columns[n, o, g, k, c] = the input that output pixel o of image n reads for position k of the kernel, channel c of
 /// group g; 0 outside the image. x: [n, in pixels, in_channels], columns: [n, out pixels, groups, kernel size,

@@ -1,10 +1,11 @@
-#include "tern/kernels/cpu/convolution/depthwise.h"
+// Depthwise convolutions: each channel has one kernel. Vectors of channels; rows of images are converted to fp32 and
+// padded with zeros in a buffer that stays in the L1 cache.
 
 #include <algorithm>
 #include <cstring>
 #include <vector>
 
-#include "tern/kernels/cpu/gemm/blocks.h"
+#include "tern/kernels/cpu/convolution/methods.h"
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/parallel.h"
 
@@ -33,6 +34,16 @@ void store(float* to, Lanes v) { std::memcpy(to, &v, sizeof v); }
 /// n: a multiple of kLanes.
 void copy_lanes(const float* from, int64_t n, float* to) {
   for (int64_t i = 0; i < n; i += kLanes) store(to + i, load(from + i));
+}
+/// Numbers of any type in fp32.
+template <class T>
+void copy_wide(const T* from, int64_t n, float* to) {
+  if constexpr (!std::is_same_v<T, float>)
+    widen(from, to, n);
+  else if (n % kLanes == 0)
+    copy_lanes(from, n, to);
+  else
+    std::copy_n(from, n, to);
 }
 
 /// How the rows of the result read the rows of the source: the input for forward and for the weight's gradient, dy for
@@ -75,6 +86,7 @@ class RowBuffers {
       : g_(g),
         channels_(s.in_channels),
         block_(block),
+        count_(std::min(block, channels_)),
         rows_(static_cast<size_t>(s.kernel[0] * ((s.kernel[1] - 1) * s.dilation[1] + 1)), -1),
         memory_(static_cast<size_t>(g.width * block) * rows_.size()) {}
 
@@ -92,18 +104,15 @@ class RowBuffers {
     // The last pixels may be such that no result reads.
     for (int64_t p = 0; p < g_.from[2]; ++p, from += channels_) {
       float* const to = buffer + (g_.first + p * g_.spread) * block_;
-      if constexpr (std::is_same_v<T, float>)
-        copy_lanes(from, block_, to);
-      else
-        widen(from, to, block_);
+      copy_wide(from, count_, to);
     }
     return buffer;
   }
 
  private:
   const Geometry& g_;
-  int64_t channels_, block_;
-  std::vector<int64_t> rows_;  // which row a buffer holds
+  int64_t channels_, block_, count_;  // count_: channels of a block
+  std::vector<int64_t> rows_;         // which row a buffer holds
   std::vector<float> memory_;
   const T* image_ = nullptr;
 };
@@ -155,7 +164,8 @@ void for_taps(int64_t taps, const Body& body, int64_t first = 0) {
   if constexpr (kTaps > 1) for_taps<kTaps - 1>(taps, body, first);
 }
 
-/// Blocks of channels; the last one begins earlier so that it is full, and counts from `begin` on.
+/// Blocks of channels; the last one begins earlier so that it is full, and counts from `begin` on. With fewer channels
+/// than a vector has, zeros are behind them.
 struct Block {
   int64_t first, begin, end;
 };
@@ -163,7 +173,7 @@ int64_t block_size(int64_t channels) { return channels >= kMaxBlock ? kMaxBlock 
 int64_t block_count(int64_t channels) { return (channels + block_size(channels) - 1) / block_size(channels); }
 Block block_at(int64_t channels, int64_t index) {
   const int64_t size = block_size(channels), begin = index * size, end = std::min(begin + size, channels);
-  return {end - size, begin, end};
+  return {std::max<int64_t>(end - size, 0), begin, end};
 }
 
 /// The weight in fp32: [blocks][kernel size][block].
@@ -173,9 +183,10 @@ std::vector<float> blocked_weight(const ConvolutionShape& s, const ConstView& we
   dispatch_float(weight.dtype, [&]<class T>() {
     float* to = result.data();
     for (int64_t index = 0; index < blocks; ++index) {
-      const T* const from = weight.as<T>() + block_at(s.in_channels, index).first * positions;
-      for (int64_t k = 0; k < positions; ++k)
-        for (int64_t c = 0; c < size; ++c) *to++ = static_cast<float>(from[c * positions + k]);
+      const Block b = block_at(s.in_channels, index);
+      const T* const from = weight.as<T>() + b.first * positions;
+      for (int64_t k = 0; k < positions; ++k, to += size)
+        for (int64_t c = 0; c < b.end - b.first; ++c) to[c] = static_cast<float>(from[c * positions + k]);
     }
   });
   return result;
@@ -233,7 +244,7 @@ void correlate(const ConvolutionShape& s, bool transposed, const T* source, cons
       const float* const w = weights.data() + index * s.kernel_size() * size;
       if (end.bias)
         dispatch_float(end.bias.dtype, [&]<class B>() {
-          for (int64_t c = 0; c < size; ++c)
+          for (int64_t c = 0; c < b.end - b.first; ++c)
             bias[static_cast<size_t>(c)] = static_cast<float>(end.bias.as<B>()[b.first + c]);
         });
       for (int64_t task = begin; task < stop; ++task) {
@@ -257,7 +268,7 @@ void correlate(const ConvolutionShape& s, bool transposed, const T* source, cons
   });
 }
 
-/// dispatch over the types that suits() accepts.
+/// dispatch over the types that can() accepts.
 template <class Body>
 void with_type(DType dtype, const Body& body) {
   if (dtype == DType::kFloat32) return body.template operator()<float>();
@@ -272,20 +283,17 @@ void weight_sums(const ConvolutionShape& s, const Geometry& g, const T* dy, cons
                  float* sums) {
   const int64_t channels = s.in_channels, size = block_size(channels), row = g.to[2] * channels;
   RowBuffers<T> buffers(s, g, size);
-  std::vector<float> wide(std::is_same_v<T, float> ? 0 : static_cast<size_t>(g.to[2] * size));
+  const bool in_place = std::is_same_v<T, float> && channels >= size;
+  std::vector<float> wide(in_place ? 0 : static_cast<size_t>(g.to[2] * size));
   const int64_t parts = part_count(s), rows = g.to[0] * g.to[1];
   for (int64_t n = s.batch * part / parts; n < s.batch * (part + 1) / parts; ++n) {
     buffers.set_image(x + n * s.in_pixels() * channels + b.first);
     for (int64_t r = 0; r < rows; ++r) {
       const T* const given = dy + (n * rows + r) * row + b.first;
-      const float* gradient = wide.data();
-      int64_t step = size;
-      if constexpr (std::is_same_v<T, float>) {
-        gradient = given;
-        step = channels;
-      } else {
-        for (int64_t o = 0; o < g.to[2]; ++o) widen(given + o * channels, wide.data() + o * size, size);
-      }
+      const float* gradient = in_place ? reinterpret_cast<const float*>(given) : wide.data();
+      const int64_t step = in_place ? channels : size;
+      for (int64_t o = 0; !in_place && o < g.to[2]; ++o)
+        copy_wide(given + o * channels, b.end - b.first, wide.data() + o * size);
       for_kernel_rows(s, g, r / g.to[1], r % g.to[1], [&](int64_t line, int64_t k) {
         const float* const buffer = buffers.row(line);
         for_taps(s.kernel[2], [&]<int kTaps>(int64_t tap) {
@@ -299,52 +307,50 @@ void weight_sums(const ConvolutionShape& s, const Geometry& g, const T* dy, cons
   }
 }
 
-}  // namespace
-
-bool ConvolutionDepthwise::suits(const ConvolutionShape& s, DType dtype) {
-  return s.groups == s.in_channels && s.groups == s.out_channels && s.in_channels >= kLanes &&
-         dtype != DType::kFloat64 && s.batch > 0 && s.in_pixels() > 0 && s.out_pixels() > 0;
-}
-
-void ConvolutionDepthwise::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void*) const {
-  with_type(x.dtype, [&]<class T>() { correlate(shape_, false, x.as<T>(), weight, end, y.as<T>()); });
-}
-
-void ConvolutionDepthwise::backward_input(ConstView dy, ConstView weight, View dx, void*) const {
-  with_type(dy.dtype, [&]<class T>() { correlate(shape_, true, dy.as<T>(), weight, {}, dx.as<T>()); });
-}
-
-int64_t ConvolutionDepthwise::backward_weight_bytes() const {
-  const int64_t channels = block_count(shape_.in_channels) * block_size(shape_.in_channels);
-  return 64 + part_count(shape_) * channels * shape_.kernel_size() * static_cast<int64_t>(sizeof(float));
-}
-
-void ConvolutionDepthwise::backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const {
-  const ConvolutionShape& s = shape_;
-  const Geometry g(s, false);
+ConvolutionPlan weight_plan(const ConvolutionShape& s) {
   const int64_t channels = s.in_channels, size = block_size(channels), blocks = block_count(channels);
   const int64_t positions = s.kernel_size(), of_block = positions * size, parts = part_count(s);
-  auto* const sums = reinterpret_cast<float*>(align_up(workspace));
-  parallel_for(parts * blocks, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t task = begin; task < end; ++task) {
-      std::fill_n(sums + task * of_block, of_block, 0.0f);
-      with_type(x.dtype, [&]<class T>() {
-        weight_sums(s, g, dy.as<T>(), x.as<T>(), task / blocks, block_at(channels, task % blocks),
-                    sums + task * of_block);
-      });
-    }
-  });
-  for (int64_t task = blocks; task < parts * blocks; ++task)
-    add_to(sums + task % blocks * of_block, sums + task * of_block, of_block);
-  dispatch_float(dweight.dtype, [&]<class T>() {
-    for (int64_t index = 0; index < blocks; ++index) {
-      const Block b = block_at(channels, index);
-      const float* const from = sums + index * of_block;
-      for (int64_t c = b.begin; c < b.end; ++c)
-        for (int64_t k = 0; k < positions; ++k)
-          dweight.as<T>()[c * positions + k] = static_cast<T>(from[k * size + c - b.first]);
-    }
-  });
+  const auto run = [=](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
+    const Geometry g(s, false);
+    auto* const sums = reinterpret_cast<float*>(memory);
+    parallel_for(parts * blocks, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t task = begin; task < end; ++task) {
+        std::fill_n(sums + task * of_block, of_block, 0.0f);
+        with_type(x.dtype, [&]<class T>() {
+          weight_sums(s, g, dy.as<T>(), x.as<T>(), task / blocks, block_at(channels, task % blocks),
+                      sums + task * of_block);
+        });
+      }
+    });
+    for (int64_t task = blocks; task < parts * blocks; ++task)
+      add_to(sums + task % blocks * of_block, sums + task * of_block, of_block);
+    dispatch_float(dweight.dtype, [&]<class T>() {
+      for (int64_t index = 0; index < blocks; ++index) {
+        const Block b = block_at(channels, index);
+        const float* const from = sums + index * of_block;
+        for (int64_t c = b.begin; c < b.end; ++c)
+          for (int64_t k = 0; k < positions; ++k)
+            dweight.as<T>()[c * positions + k] = static_cast<T>(from[k * size + c - b.first]);
+      }
+    });
+  };
+  return {.run = run, .memory_bytes = parts * blocks * of_block * static_cast<int64_t>(sizeof(float))};
 }
+
+ConvolutionPlan make(const ConvolutionCase& c) {
+  if (c.is(ConvolutionPass::kBackwardWeight)) return weight_plan(c.shape);
+  const auto run = [s = c.shape, transposed = c.is(ConvolutionPass::kBackwardInput)](
+                       ConstView source, ConstView weight, const ConvolutionEnd& end, View result, char*) {
+    with_type(source.dtype, [&]<class T>() { correlate(s, transposed, source.as<T>(), weight, end, result.as<T>()); });
+  };
+  return {.run = run};
+}
+
+bool can(const ConvolutionCase& c) { return c.is_depthwise() && c.dtype != DType::kFloat64 && !c.is_empty(); }
+bool pays(const ConvolutionCase& c) { return c.shape.in_channels >= kLanes; }
+
+}  // namespace
+
+const ConvolutionMethod kDepthwise = {"depthwise", can, pays, make};
 
 }  // namespace tern::kernels::TERN_CPU

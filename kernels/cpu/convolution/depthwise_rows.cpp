@@ -1,19 +1,21 @@
-#include "tern/kernels/cpu/convolution/depthwise_rows.h"
+// Depthwise convolutions of 3 x 3 pixels with stride 1 or 2 in fp32, pixel by pixel with all channels, so that memory
+// is read and written in the order of its addresses. oneDNN goes through an image once for a few channels at a time,
+// which reads a part of each line of memory every time (docs/performance.md). Forward with stride 1 and of small images
+// the arithmetic takes longer than memory, and oneDNN's is as fast.
 
 #include <algorithm>
 #include <vector>
 
 #include "tern/kernels/cpu/convolution/epilogue.h"
-#include "tern/kernels/cpu/gemm/blocks.h"
+#include "tern/kernels/cpu/convolution/methods.h"
 #include "tern/kernels/cpu/prefetch.h"
 #include "tern/kernels/cpu/rows.h"
-#include "tern/kernels/cpu/simd/vector.h"
+#include "tern/kernels/cpu/simd/register_products.h"
 #include "tern/kernels/parallel.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-constexpr int kLanes = kVectorBytes / sizeof(float);
 constexpr int kSide = 3, kTaps = kSide * kSide;  // of the kernel
 constexpr int64_t kCacheBytes = 640 * 1024;      // an image and its result of fewer bytes stay in the L2 cache
 constexpr int64_t kFewChannels = 32;             // two pixels at a time share what they read; with more, one is faster
@@ -160,14 +162,6 @@ class RowComputation {
   const float *later_[2] = {}, *later_y_ = nullptr;
 };
 
-bool computes(const ConvolutionShape& s, DType dtype) {
-  using Sizes = std::array<int64_t, 3>;
-  return dtype == DType::kFloat32 && s.groups == s.in_channels && s.groups == s.out_channels &&
-         s.in_channels >= kLanes && s.kernel == Sizes{1, kSide, kSide} && s.dilation == Sizes{1, 1, 1} &&
-         s.stride[1] == s.stride[2] && s.stride[1] <= 2 && s.padding[0] == 0 && s.in[0] == 1 && s.out[0] == 1 &&
-         s.batch * s.out_pixels() > 0;
-}
-
 /// The parts of the images' rows, whose sums are added in order at the end. Only the shape decides.
 int64_t part_count(const ConvolutionShape& s) {
   constexpr int64_t kPartProducts = 1 << 19, kMaxParts = 32;
@@ -202,61 +196,74 @@ void add_rows(const ConvolutionShape& s, const float* dy, const float* x, int64_
   }
 }
 
+ConvolutionPlan forward_plan(const ConvolutionShape& s) {
+  const auto run = [s](ConstView x, ConstView weight, const ConvolutionEnd& end, View y, char*) {
+    const int64_t channels = s.out_channels, row = s.out[2] * channels;
+    std::vector<float> weights(static_cast<size_t>(kTaps * channels)), wide(static_cast<size_t>(channels));
+    for (int64_t c = 0; c < channels; ++c)
+      for (int64_t k = 0; k < kTaps; ++k)
+        weights[static_cast<size_t>(k * channels + c)] = weight.as<float>()[c * kTaps + k];
+    const float* const bias = wide_bias(end.bias, channels, wide.data());
+    const int64_t of_task = std::max<int64_t>(1, kTaskProducts / (row * kTaps));
+    const int64_t tasks = (s.out[1] + of_task - 1) / of_task;
+    parallel_for(s.batch * tasks, 1, [&](int64_t begin, int64_t stop) {
+      RowComputation rows(s, weights.data(), bias);
+      for (int64_t task = begin; task < stop; ++task) {
+        const int64_t image = task / tasks, top = task % tasks * of_task;
+        for (int64_t o = top; o < std::min(top + of_task, s.out[1]); ++o) {
+          const int64_t at = (image * s.out[1] + o) * row;
+          float* const to = y.as<float>() + at;
+          rows.run(x.as<float>() + image * s.in_pixels() * channels, o, to);
+          if (end.continues()) finish(end.activation, end.residual ? end.residual.as<float>() + at : nullptr, to, row);
+        }
+      }
+    });
+  };
+  return {.run = run};
+}
+
+ConvolutionPlan weight_plan(const ConvolutionShape& s) {
+  const int64_t parts = part_count(s), rows = s.batch * s.out[1], size = s.in_channels * kTaps;
+  const auto run = [=](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
+    auto* const sums = reinterpret_cast<float*>(memory);
+    parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
+      for (int64_t part = begin; part < end; ++part) {
+        std::fill_n(sums + part * size, size, 0.0f);
+        (s.stride[1] == 1 ? add_rows<1> : add_rows<2>)(s, dy.as<float>(), x.as<float>(), rows * part / parts,
+                                                       rows * (part + 1) / parts, sums + part * size);
+      }
+    });
+    for (int64_t part = 1; part < parts; ++part) add_to(sums, sums + part * size, size);
+    dispatch_float(dweight.dtype, [&]<class T>() {
+      for (int64_t c = 0; c < s.in_channels; ++c)
+        for (int64_t k = 0; k < kTaps; ++k)
+          dweight.as<T>()[c * kTaps + k] = static_cast<T>(sums[(c / kLanes * kTaps + k) * kLanes + c % kLanes]);
+    });
+  };
+  return {.run = run, .memory_bytes = parts * size * static_cast<int64_t>(sizeof(float))};
+}
+
+ConvolutionPlan make(const ConvolutionCase& c) {
+  return c.is(ConvolutionPass::kForward) ? forward_plan(c.shape) : weight_plan(c.shape);
+}
+
+bool can(const ConvolutionCase& c) {
+  const ConvolutionShape& s = c.shape;
+  const bool of_pass = c.is(ConvolutionPass::kForward) ? s.in_channels >= kChannelStep && s.stride[1] == 2
+                                                       : s.in_channels % kChannelStep == 0;
+  return of_pass && !c.is(ConvolutionPass::kBackwardInput) && c.dtype == DType::kFloat32 && c.is_depthwise() &&
+         c.is_flat() && !c.is_dilated() && !c.is_empty() && s.kernel == std::array<int64_t, 3>{1, kSide, kSide} &&
+         s.stride[1] == s.stride[2] && s.stride[1] <= 2;
+}
+
+bool pays(const ConvolutionCase& c) {
+  const ConvolutionShape& s = c.shape;
+  const int64_t bytes = (s.in_pixels() + s.out_pixels()) * s.in_channels * static_cast<int64_t>(sizeof(float));
+  return kOwnIsFaster && (!c.is(ConvolutionPass::kForward) || bytes > kCacheBytes);
+}
+
 }  // namespace
 
-bool ConvolutionDepthwiseRows::suits_forward(const ConvolutionShape& s, DType dtype) {
-  const int64_t bytes = (s.in_pixels() + s.out_pixels()) * s.in_channels * static_cast<int64_t>(sizeof(float));
-  return computes(s, dtype) && s.stride[1] == 2 && bytes > kCacheBytes;
-}
-bool ConvolutionDepthwiseRows::suits_backward_weight(const ConvolutionShape& s, DType dtype) {
-  return computes(s, dtype) && s.in_channels % kLanes == 0;
-}
-
-void ConvolutionDepthwiseRows::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void*) const {
-  const ConvolutionShape& s = shape_;
-  const int64_t channels = s.out_channels, row = s.out[2] * channels;
-  std::vector<float> weights(static_cast<size_t>(kTaps * channels)), wide(static_cast<size_t>(channels));
-  for (int64_t c = 0; c < channels; ++c)
-    for (int64_t k = 0; k < kTaps; ++k)
-      weights[static_cast<size_t>(k * channels + c)] = weight.as<float>()[c * kTaps + k];
-  const float* const bias = wide_bias(end.bias, channels, wide.data());
-  const int64_t of_task = std::max<int64_t>(1, kTaskProducts / (row * kTaps));
-  const int64_t tasks = (s.out[1] + of_task - 1) / of_task;
-  parallel_for(s.batch * tasks, 1, [&](int64_t begin, int64_t stop) {
-    RowComputation rows(s, weights.data(), bias);
-    for (int64_t task = begin; task < stop; ++task) {
-      const int64_t image = task / tasks, top = task % tasks * of_task;
-      for (int64_t o = top; o < std::min(top + of_task, s.out[1]); ++o) {
-        const int64_t at = (image * s.out[1] + o) * row;
-        float* const to = y.as<float>() + at;
-        rows.run(x.as<float>() + image * s.in_pixels() * channels, o, to);
-        if (end.continues()) finish(end.activation, end.residual ? end.residual.as<float>() + at : nullptr, to, row);
-      }
-    }
-  });
-}
-
-int64_t ConvolutionDepthwiseRows::backward_weight_bytes() const {
-  return 64 + part_count(shape_) * shape_.in_channels * kTaps * static_cast<int64_t>(sizeof(float));
-}
-
-void ConvolutionDepthwiseRows::backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const {
-  const ConvolutionShape& s = shape_;
-  auto* const sums = reinterpret_cast<float*>(align_up(workspace));
-  const int64_t parts = part_count(s), rows = s.batch * s.out[1], size = s.in_channels * kTaps;
-  parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
-    for (int64_t part = begin; part < end; ++part) {
-      std::fill_n(sums + part * size, size, 0.0f);
-      (s.stride[1] == 1 ? add_rows<1> : add_rows<2>)(s, dy.as<float>(), x.as<float>(), rows * part / parts,
-                                                     rows * (part + 1) / parts, sums + part * size);
-    }
-  });
-  for (int64_t part = 1; part < parts; ++part) add_to(sums, sums + part * size, size);
-  dispatch_float(dweight.dtype, [&]<class T>() {
-    for (int64_t c = 0; c < s.in_channels; ++c)
-      for (int64_t k = 0; k < kTaps; ++k)
-        dweight.as<T>()[c * kTaps + k] = static_cast<T>(sums[(c / kLanes * kTaps + k) * kLanes + c % kLanes]);
-  });
-}
+const ConvolutionMethod kDepthwiseRows = {"depthwise_rows", can, pays, make};
 
 }  // namespace tern::kernels::TERN_CPU

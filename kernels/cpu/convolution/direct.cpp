@@ -1,4 +1,7 @@
-#include "tern/kernels/cpu/convolution/direct.h"
+// Two-dimensional convolutions in fp32 as products of matrices whose rows are read from the images where they are (an
+// implicit GEMM; Chetlur et al., arXiv:1410.0759): a kernel's row reads one run of memory of each pixel, and a block of
+// pixels stays in cache until it has met the whole weight. A pixel's bits do not depend on the others, nor on the
+// number of threads. The gradient of the weight is in direct_weight.cpp.
 
 #include <algorithm>
 #include <array>
@@ -7,6 +10,7 @@
 
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/cpu/convolution/epilogue.h"
+#include "tern/kernels/cpu/convolution/methods.h"
 #include "tern/kernels/cpu/gemm/blocks.h"
 #include "tern/kernels/cpu/simd/register_products.h"
 #include "tern/kernels/parallel.h"
@@ -293,79 +297,71 @@ void for_phases(const ConvolutionShape& s, const Body& body) {
     for (int64_t j = 0; j < std::min(s.stride[2], s.in[2]); ++j) body(gradient_shape(s, i, j));
 }
 
-bool computes(const ConvolutionShape& s, DType dtype) {
-  return dtype == DType::kFloat32 && s.groups == 1 && s.in[0] == 1 && s.out[0] == 1 && s.kernel[0] == 1 &&
-         s.padding[0] == 0 && s.dilation == std::array<int64_t, 3>{1, 1, 1} && s.batch * s.out_pixels() > 0 &&
-         s.in_channels > 0 && s.out_channels > 0;
+ConvolutionPlan forward_plan(const ConvolutionShape& shape) {
+  const CorrelationShape s = forward_shape(shape);
+  const Correlation sums(s);
+  const int64_t bias_bytes = align_up(padded(s.to) * 4);
+  const auto run = [=](ConstView x, ConstView, const ConvolutionEnd& end, View y, char* memory) {
+    check_not_ending();
+    auto* const bias = reinterpret_cast<float*>(memory);
+    const float* const given = wide_bias(end.bias, s.to, bias);
+    if (given != bias) std::copy_n(given, s.to, bias);
+    std::fill(bias + s.to, bias + padded(s.to), 0.0f);
+    sums.run(x.as<float>(), static_cast<const float*>(end.packed_weight), bias, y.as<float>(), memory + bias_bytes,
+             [&](int64_t first, int64_t count) {
+               if (!end.continues()) return;
+               finish(end.activation, end.residual ? end.residual.as<float>() + first * s.to : nullptr,
+                      y.as<float>() + first * s.to, count * s.to);
+             });
+  };
+  return {.run = run,
+          .memory_bytes = bias_bytes + sums.bytes(),
+          .packed_bytes = s.weight_bytes(),
+          .pack = [s](ConstView weight, char* packed) {
+            pack_weight(s, weight.as<float>(), reinterpret_cast<float*>(packed));
+          }};
+}
+
+ConvolutionPlan input_plan(const ConvolutionShape& shape) {
+  int64_t weight_bytes = 0, work_bytes = 0;
+  for_phases(shape, [&](const CorrelationShape& s) {
+    weight_bytes = std::max(weight_bytes, s.weight_bytes());
+    work_bytes = std::max(work_bytes, Correlation(s).bytes());
+  });
+  const int64_t channels = padded(shape.in_channels), bias_bytes = align_up(channels * 4);
+  const auto run = [=](ConstView dy, ConstView weight, const ConvolutionEnd&, View dx, char* memory) {
+    check_not_ending();
+    auto* const bias = reinterpret_cast<float*>(memory);
+    std::fill_n(bias, channels, 0.0f);
+    for_phases(shape, [&](const CorrelationShape& s) {
+      char* const packed = memory + bias_bytes;
+      pack_weight(s, weight.as<float>(), reinterpret_cast<float*>(packed));
+      Correlation(s).run(dy.as<float>(), reinterpret_cast<const float*>(packed), bias, dx.as<float>(),
+                         packed + s.weight_bytes(), [](int64_t, int64_t) {});
+    });
+  };
+  return {.run = run, .memory_bytes = bias_bytes + weight_bytes + work_bytes};
+}
+
+ConvolutionPlan make(const ConvolutionCase& c) {
+  return c.is(ConvolutionPass::kForward) ? forward_plan(c.shape) : input_plan(c.shape);
+}
+
+bool can(const ConvolutionCase& c) { return c.is_plain() && !c.is(ConvolutionPass::kBackwardWeight); }
+
+// Measured on an EPYC with AVX2 against oneDNN 2.6 with channels-last images. Few channels are sums too short for what
+// a tile costs besides; of 1 x 1 oneDNN is slow with many channels alone.
+bool pays(const ConvolutionCase& c) {
+  const ConvolutionShape& s = c.shape;
+  if (!kOwnIsFaster) return false;
+  if (c.is(ConvolutionPass::kBackwardInput))
+    return s.kernel_size() > 1 ? s.in_channels >= 16 : s.is_product() && s.in_channels >= 512;
+  return s.kernel_size() > 1 ? s.in_channels >= 16 || s.depth_of_sums() >= 256
+                             : s.in_channels >= 256 && !s.is_product();
 }
 
 }  // namespace
 
-// Measured on an EPYC with AVX2 against oneDNN 2.6 with channels-last images. Few channels are sums too short for what
-// a tile costs besides; of 1 x 1 oneDNN is slow with many channels alone.
-bool ConvolutionDirect::suits_forward(const ConvolutionShape& s, DType dtype) {
-  if (!computes(s, dtype) || s.is_product()) return false;
-  return s.kernel_size() > 1 ? s.in_channels >= 16 || s.depth_of_sums() >= 256 : s.in_channels >= 256;
-}
-bool ConvolutionDirect::suits_backward_input(const ConvolutionShape& s, DType dtype) {
-  return computes(s, dtype) && (s.kernel_size() > 1 ? s.in_channels >= 16 : s.is_product() && s.in_channels >= 512);
-}
-bool ConvolutionDirect::suits_backward_weight(const ConvolutionShape& s, DType dtype) {
-  return computes(s, dtype) && s.in_channels * s.out_channels >= (s.kernel_size() > 1 ? 48 : 16384);
-}
-
-int64_t ConvolutionDirect::forward_bytes(bool packed) const {
-  const CorrelationShape s = forward_shape(shape_);
-  return 64 + align_up(padded(s.to) * 4) + (packed ? 0 : s.weight_bytes()) + Correlation(s).bytes();
-}
-int64_t ConvolutionDirect::packed_bytes() const { return 64 + forward_shape(shape_).weight_bytes(); }
-void ConvolutionDirect::pack(ConstView weight, void* packed) const {
-  pack_weight(forward_shape(shape_), weight.as<float>(), reinterpret_cast<float*>(align_up(packed)));
-}
-
-void ConvolutionDirect::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y,
-                                void* workspace) const {
-  check_not_ending();
-  const CorrelationShape s = forward_shape(shape_);
-  char* memory = align_up(workspace);
-  auto* const bias = reinterpret_cast<float*>(memory);
-  const float* const given = wide_bias(end.bias, s.to, bias);
-  if (given != bias) std::copy_n(given, s.to, bias);
-  std::fill(bias + s.to, bias + padded(s.to), 0.0f);
-  memory += align_up(padded(s.to) * 4);
-  const char* packed = align_up(const_cast<void*>(end.packed_weight));
-  if (end.packed_weight == nullptr) {
-    packed = memory;
-    memory += s.weight_bytes();
-    pack(weight, const_cast<char*>(packed));
-  }
-  Correlation(s).run(x.as<float>(), reinterpret_cast<const float*>(packed), bias, y.as<float>(), memory,
-                     [&](int64_t first, int64_t count) {
-                       if (!end.continues()) return;
-                       finish(end.activation, end.residual ? end.residual.as<float>() + first * s.to : nullptr,
-                              y.as<float>() + first * s.to, count * s.to);
-                     });
-}
-
-int64_t ConvolutionDirect::backward_input_bytes() const {
-  int64_t weight = 0, work = 0;
-  for_phases(shape_, [&](const CorrelationShape& s) {
-    weight = std::max(weight, s.weight_bytes());
-    work = std::max(work, Correlation(s).bytes());
-  });
-  return 64 + align_up(padded(shape_.in_channels) * 4) + weight + work;
-}
-void ConvolutionDirect::backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const {
-  check_not_ending();
-  auto* const bias = reinterpret_cast<float*>(align_up(workspace));
-  const int64_t bias_bytes = align_up(padded(shape_.in_channels) * 4);
-  std::fill_n(bias, padded(shape_.in_channels), 0.0f);
-  for_phases(shape_, [&](const CorrelationShape& s) {
-    char* const packed = reinterpret_cast<char*>(bias) + bias_bytes;
-    pack_weight(s, weight.as<float>(), reinterpret_cast<float*>(packed));
-    Correlation(s).run(dy.as<float>(), reinterpret_cast<const float*>(packed), bias, dx.as<float>(),
-                       packed + s.weight_bytes(), [](int64_t, int64_t) {});
-  });
-}
+const ConvolutionMethod kDirect = {"direct", can, pays, make};
 
 }  // namespace tern::kernels::TERN_CPU

@@ -1,9 +1,12 @@
+// Gradients of the weight of two-dimensional convolutions in fp32 as products of matrices: the numbers that an output
+// pixel reads are a row, which is written when its block of pixels is multiplied (as in direct.cpp).
+
 #include <algorithm>
 #include <cstring>
 
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/cpu/convolution/column_products.h"
-#include "tern/kernels/cpu/convolution/direct.h"
+#include "tern/kernels/cpu/convolution/methods.h"
 #include "tern/kernels/cpu/prefetch.h"
 #include "tern/kernels/parallel.h"
 
@@ -173,12 +176,22 @@ class WeightGradient {
   const int64_t first_inside_, end_inside_;  // columns of the output whose runs are inside of the image
 };
 
+ConvolutionPlan make(const ConvolutionCase& c) {
+  const WeightGradient gradient(c.shape);
+  const auto run = [gradient](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
+    check_not_ending();
+    gradient.run(dy.as<float>(), x.as<float>(), dweight.as<float>(), memory);
+  };
+  return {.run = run, .memory_bytes = gradient.bytes()};
+}
+
+bool can(const ConvolutionCase& c) { return c.is_plain() && c.is(ConvolutionPass::kBackwardWeight); }
+bool pays(const ConvolutionCase& c) {
+  return kOwnIsFaster && c.shape.in_channels * c.shape.out_channels >= (c.shape.kernel_size() > 1 ? 48 : 16384);
+}
+
 }  // namespace
 
-int64_t ConvolutionDirect::backward_weight_bytes() const { return WeightGradient(shape_).bytes(); }
-void ConvolutionDirect::backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const {
-  check_not_ending();
-  WeightGradient(shape_).run(dy.as<float>(), x.as<float>(), dweight.as<float>(), workspace);
-}
+const ConvolutionMethod kDirectWeight = {"direct_weight", can, pays, make};
 
 }  // namespace tern::kernels::TERN_CPU

@@ -28,23 +28,20 @@ int64_t tiles_of(const ConvolutionShape& s) { return (s.out[1] + 3) / 4 * ((s.ou
 
 /// Whether Winograd's algorithm computes the convolution, in pieces of that many images, and faster. Times of a core in
 /// ns, measured with oneDNN 2.6 on an EPYC with AVX-512; their ratio is what counts.
-bool suits_winograd(const ConvolutionShape& s, DType dtype, int64_t images, bool fixed_weight) {
-  using Sizes = std::array<int64_t, 3>;
-  if (dtype != DType::kFloat32 || s.groups != 1 || s.kernel != Sizes{1, 3, 3} || s.stride != Sizes{1, 1, 1} ||
-      s.dilation != Sizes{1, 1, 1} || s.padding != Sizes{0, 1, 1} || s.in != s.out || s.in[0] != 1 ||
-      std::min(s.in_channels, s.out_channels) < 16)
-    return false;
+bool suits_winograd(const ConvolutionKey& key, int64_t images) {
+  const ConvolutionShape& s = key.shape;
+  if (!key.is_same_3x3() || std::min(s.in_channels, s.out_channels) < 16) return false;
   const double pixels = number(s.out_pixels() * images), tiles = number(tiles_of(s) * images);
   const double products = number(s.in_channels * s.out_channels), channels = number(s.in_channels + s.out_channels);
   const double direct = pixels * 18 * products / 115;
   const double winograd = tiles * 36 * (products * 2 / 100 + channels * 0.3) + pixels * channels * 0.5 +
-                          36 * products * (fixed_weight ? 0.2 : 0.7);  // of the weight
+                          36 * products * (key.fixed_weight ? 0.2 : 0.7);  // of the weight
   return winograd < 0.85 * direct;
 }
 
 /// Sets key.winograd where that is faster, in pieces of so many images, and oneDNN has it.
 bool find_winograd(ConvolutionKey& key, int64_t images) {
-  if (suits_winograd(key.shape, key.dtype, images, key.fixed_weight)) {
+  if (suits_winograd(key, images)) {
     key.winograd = true;
     key.winograd = ConvolutionPieces(key, images).usable();
   }
@@ -52,10 +49,11 @@ bool find_winograd(ConvolutionKey& key, int64_t images) {
   return key.winograd;
 }
 /// So many tiles that the transform of the weight, or reading the transformed one, is at most a third of the work. With
-/// a fixed weight two images are faster than one.
-int64_t winograd_images(const ConvolutionShape& s, bool fixed_weight) {
-  const int64_t images = fixed_weight ? std::max<int64_t>(64 / tiles_of(s), 2) : 128 / tiles_of(s);
-  return std::clamp<int64_t>(images, 1, images_of_part(s, fixed_weight ? kFixedParts : kParts));
+/// a fixed weight two images are faster than one. The gradient of a weight: its parts.
+int64_t winograd_images(const ConvolutionCase& c) {
+  const int64_t most = images_of_part(c.shape, c.fixed_weight ? kFixedParts : kParts), tiles = tiles_of(c.shape);
+  if (c.is(Pass::kBackwardWeight)) return most;
+  return std::clamp<int64_t>(c.fixed_weight ? std::max<int64_t>(64 / tiles, 2) : 128 / tiles, 1, most);
 }
 
 }  // namespace
@@ -97,36 +95,24 @@ void ConvolutionPieces::pack(const void* weight, char* packed) const {
   }
 }
 
-bool has_winograd_pieces(const ConvolutionShape& s, DType dtype, bool fixed_weight) {
-  ConvolutionKey key{.dtype = dtype, .fixed_weight = fixed_weight, .shape = s};
-  return find_winograd(key, winograd_images(s, fixed_weight));
+bool has_winograd_pieces(const ConvolutionCase& c) {
+  ConvolutionKey key{c};
+  return find_winograd(key, winograd_images(c));
 }
 
-ConvolutionPieces forward_pieces(const ConvolutionShape& s, DType dtype, bool fixed_weight) {
-  ConvolutionKey key{.dtype = dtype, .fixed_weight = fixed_weight, .shape = s};
-  if (const int64_t images = winograd_images(s, fixed_weight); find_winograd(key, images))
-    return ConvolutionPieces(key, images);
+ConvolutionPieces pieces_of(const ConvolutionCase& c) {
+  const ConvolutionShape& s = c.shape;
+  ConvolutionKey key{c};
+  const int64_t images = winograd_images(c);
+  if (find_winograd(key, images) || c.is(Pass::kBackwardWeight)) return ConvolutionPieces(key, images);
+  if (c.is(Pass::kBackwardInput)) return ConvolutionPieces(key, images_of_piece(s));
   // Of an image; of a pixel of a product, so that a piece does not depend on the size of the images.
   const ConvolutionShape one =
       s.is_product() ? ConvolutionShape{.in_channels = s.in_channels, .out_channels = s.out_channels} : s;
-  const double bytes = number((one.in_pixels() * s.in_channels + one.out_pixels() * s.out_channels) * size_of(dtype));
+  const double bytes = number((one.in_pixels() * s.in_channels + one.out_pixels() * s.out_channels) * size_of(c.dtype));
   const double pieces = std::max(operations_of_image(one) / kPieceOperations, bytes / kPieceBytes);
   const int64_t all = s.is_product() ? s.batch * s.out_pixels() : s.batch;
   return ConvolutionPieces(key, std::clamp<int64_t>(static_cast<int64_t>(1 / pieces), 1, all));
-}
-
-ConvolutionPieces backward_input_pieces(const ConvolutionShape& s, DType dtype) {
-  ConvolutionKey key{.pass = Pass::kBackwardInput, .dtype = dtype, .shape = s};
-  if (const int64_t images = winograd_images(s, false); find_winograd(key, images))
-    return ConvolutionPieces(key, images);
-  return ConvolutionPieces(key, images_of_piece(s));
-}
-
-ConvolutionPieces backward_weight_pieces(const ConvolutionShape& s, DType dtype) {
-  ConvolutionKey key{.pass = Pass::kBackwardWeight, .dtype = dtype, .shape = s};
-  const int64_t images = images_of_part(s, kParts);
-  find_winograd(key, images);
-  return ConvolutionPieces(key, images);
 }
 
 }  // namespace tern::kernels::TERN_CPU

@@ -68,11 +68,8 @@ class ConvolutionPieces {
   std::vector<const ConvolutionPrimitive*> layouts_;  // one for each layout of the weight
 };
 
-/// Whether forward_pieces() are computed by Winograd's algorithm.
-bool has_winograd_pieces(const ConvolutionShape& shape, DType dtype, bool fixed_weight);
-/// The pieces of forward. fixed_weight: that of convolution_pack().
-ConvolutionPieces forward_pieces(const ConvolutionShape& shape, DType dtype, bool fixed_weight);
-ConvolutionPieces backward_input_pieces(const ConvolutionShape& shape, DType dtype);
-ConvolutionPieces backward_weight_pieces(const ConvolutionShape& shape, DType dtype);
+/// Whether pieces_of() a case are computed by Winograd's algorithm.
+bool has_winograd_pieces(const ConvolutionCase& c);
+ConvolutionPieces pieces_of(const ConvolutionCase& c);
 
 }  // namespace tern::kernels::TERN_CPU

@@ -1,10 +1,13 @@
-#include "tern/kernels/cpu/convolution/pointwise.h"
+// Convolutions of 1 x 1 pixels with few channels in fp32: so few products for each number of an image that reading and
+// writing it takes as long. oneDNN writes an image once for some channels at a time; here a pixel's channels follow one
+// another, and what comes after the sums is done while they are in the L1 cache.
 
 #include <algorithm>
 #include <vector>
 
 #include "tern/kernels/cpu/convolution/column_products.h"
 #include "tern/kernels/cpu/convolution/epilogue.h"
+#include "tern/kernels/cpu/convolution/methods.h"
 #include "tern/kernels/cpu/prefetch.h"
 #include "tern/kernels/cpu/simd/register_products.h"
 #include "tern/kernels/parallel.h"
@@ -75,51 +78,52 @@ void multiply_images(const float* x, int64_t in, const float* weight, int64_t ou
   });
 }
 
-bool computes(const ConvolutionShape& s, DType dtype) {
-  return dtype == DType::kFloat32 && s.is_product() && s.in_channels > 0 && s.out_channels > 0 &&
-         s.batch * s.out_pixels() > 0;
+ConvolutionPlan make(const ConvolutionCase& c) {
+  const int64_t in = c.shape.in_channels, out = c.shape.out_channels, pixels = c.shape.batch * c.shape.out_pixels();
+  const auto forward = [=](ConstView x, ConstView weight, const ConvolutionEnd& end, View y, char*) {
+    std::vector<float> weights(static_cast<size_t>(in * out)), wide(static_cast<size_t>(out));
+    for (int64_t c = 0; c < out; ++c)
+      for (int64_t k = 0; k < in; ++k) weights[static_cast<size_t>(k * out + c)] = weight.as<float>()[c * in + k];
+    multiply_images(x.as<float>(), in, weights.data(), out, wide_bias(end.bias, out, wide.data()), y.as<float>(),
+                    pixels, [&](int64_t first, int64_t count) {
+                      if (!end.continues()) return;
+                      finish(end.activation, end.residual ? end.residual.as<float>() + first * out : nullptr,
+                             y.as<float>() + first * out, count * out);
+                    });
+  };
+  const auto backward_input = [=](ConstView dy, ConstView weight, const ConvolutionEnd&, View dx, char*) {
+    const std::vector<float> zeros(static_cast<size_t>(in));
+    multiply_images(dy.as<float>(), out, weight.as<float>(), in, zeros.data(), dx.as<float>(), pixels,
+                    [](int64_t, int64_t) {});
+  };
+  if (c.is(ConvolutionPass::kForward)) return {.run = forward};
+  if (c.is(ConvolutionPass::kBackwardInput)) return {.run = backward_input};
+  const FewColumnProducts products(out, in, pixels);
+  const auto backward_weight = [=](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
+    products.run(dy.as<float>(), dweight.as<float>(), memory,
+                 [&](int64_t first, int64_t, float*) { return x.as<float>() + first * in; });
+  };
+  return {.run = backward_weight, .memory_bytes = products.bytes()};
+}
+
+bool can(const ConvolutionCase& c) {
+  const ConvolutionShape& s = c.shape;
+  const bool of_pass = c.is(ConvolutionPass::kForward)         ? s.out_channels >= kChannelStep
+                       : c.is(ConvolutionPass::kBackwardInput) ? s.in_channels >= kChannelStep
+                                                               : s.in_channels % kChannelStep == 0;
+  return of_pass && c.dtype == DType::kFloat32 && s.is_product() && !c.is_empty();
+}
+
+bool pays(const ConvolutionCase& c) {
+  const ConvolutionShape& s = c.shape;
+  if (!kOwnIsFaster) return false;
+  if (c.is(ConvolutionPass::kBackwardWeight)) return FewColumnProducts::suits(s.out_channels, s.in_channels);
+  const bool reads_little = s.in_channels <= kMaxIn && s.batch * s.out_pixels() >= kMinPixels;
+  return s.in_channels * s.out_channels <= kMaxWeights && (c.is(ConvolutionPass::kBackwardInput) || reads_little);
 }
 
 }  // namespace
 
-bool ConvolutionPointwise::suits_forward(const ConvolutionShape& s, DType dtype) {
-  return computes(s, dtype) && s.in_channels <= kMaxIn && s.out_channels >= kLanes &&
-         s.in_channels * s.out_channels <= kMaxWeights && s.batch * s.out_pixels() >= kMinPixels;
-}
-bool ConvolutionPointwise::suits_backward_input(const ConvolutionShape& s, DType dtype) {
-  return computes(s, dtype) && s.in_channels >= kLanes && s.in_channels * s.out_channels <= kMaxWeights;
-}
-bool ConvolutionPointwise::suits_backward_weight(const ConvolutionShape& s, DType dtype) {
-  return computes(s, dtype) && s.in_channels % kLanes == 0 && FewColumnProducts::suits(s.out_channels, s.in_channels);
-}
-
-void ConvolutionPointwise::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y, void*) const {
-  const int64_t in = shape_.in_channels, out = shape_.out_channels;
-  std::vector<float> weights(static_cast<size_t>(in * out)), wide(static_cast<size_t>(out));
-  for (int64_t c = 0; c < out; ++c)
-    for (int64_t k = 0; k < in; ++k) weights[static_cast<size_t>(k * out + c)] = weight.as<float>()[c * in + k];
-  multiply_images(x.as<float>(), in, weights.data(), out, wide_bias(end.bias, out, wide.data()), y.as<float>(), pixels_,
-                  [&](int64_t first, int64_t count) {
-                    if (!end.continues()) return;
-                    finish(end.activation, end.residual ? end.residual.as<float>() + first * out : nullptr,
-                           y.as<float>() + first * out, count * out);
-                  });
-}
-
-void ConvolutionPointwise::backward_input(ConstView dy, ConstView weight, View dx, void*) const {
-  const std::vector<float> zeros(static_cast<size_t>(shape_.in_channels));
-  multiply_images(dy.as<float>(), shape_.out_channels, weight.as<float>(), shape_.in_channels, zeros.data(),
-                  dx.as<float>(), pixels_, [](int64_t, int64_t) {});
-}
-
-int64_t ConvolutionPointwise::backward_weight_bytes() const {
-  return FewColumnProducts(shape_.out_channels, shape_.in_channels, pixels_).bytes();
-}
-
-void ConvolutionPointwise::backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const {
-  FewColumnProducts(shape_.out_channels, shape_.in_channels, pixels_)
-      .run(dy.as<float>(), dweight.as<float>(), workspace,
-           [&](int64_t first, int64_t, float*) { return x.as<float>() + first * shape_.in_channels; });
-}
+const ConvolutionMethod kPointwise = {"pointwise", can, pays, make};
 
 }  // namespace tern::kernels::TERN_CPU

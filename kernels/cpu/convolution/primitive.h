@@ -4,23 +4,17 @@
 #include <cstdint>
 #include <unordered_map>
 
-#include "tern/kernels/convolution/convolution.h"
+#include "tern/kernels/cpu/convolution/methods.h"
 #include "tern/kernels/cpu/gemm/blocks.h"
 #include "tern/kernels/cpu/onednn.h"
 
 namespace tern::kernels::TERN_CPU {
 
-enum class ConvolutionPass : uint8_t { kForward, kBackwardInput, kBackwardWeight };
-
-struct ConvolutionKey {
-  ConvolutionPass pass = ConvolutionPass::kForward;
-  DType dtype = DType::kFloat32;
+/// fixed_weight: by Winograd's algorithm alone, for which the weight is then packed transformed.
+struct ConvolutionKey : ConvolutionCase {
   /// By Winograd's algorithm F(4 x 4, 3 x 3) (Lavin & Gray, arXiv:1509.09308), which multiplies a quarter as often;
   /// fp32.
   bool winograd = false;
-  /// In forward by Winograd's algorithm: the weight is packed once for many calls, already transformed.
-  bool fixed_weight = false;
-  ConvolutionShape shape;
   auto operator<=>(const ConvolutionKey&) const = default;
 };
 

@@ -1,4 +1,6 @@
-#include "tern/kernels/cpu/convolution/strips.h"
+// Convolutions by oneDNN in strips of a few fixed lengths, so that its primitives do not depend on the length of an
+// image: creating one takes up to 50 ms and 10 MB where the length is a part of the code. Strips at the ends of an
+// image are copied into a buffer with zeros around them. Which strips there are depends on the shape alone.
 
 #include <algorithm>
 #include <atomic>
@@ -31,11 +33,9 @@ constexpr size_t kLevels = 6;  // of 1, 4, ..., 1024 units
 /// Parts of the gradient of a weight, which are added in order.
 constexpr int64_t kParts = 8;
 
-bool is_flat(const ConvolutionShape& s) {
-  return s.in[0] == 1 && s.out[0] == 1 && s.kernel[0] == 1 && s.padding[0] == 0;
-}
+/// Of a flat convolution.
 bool is_line(const ConvolutionShape& s) {
-  return is_flat(s) && s.in[1] == 1 && s.out[1] == 1 && s.kernel[1] == 1 && s.padding[1] == 0;
+  return s.in[1] == 1 && s.out[1] == 1 && s.kernel[1] == 1 && s.padding[1] == 0;
 }
 /// A product of matrices has one line of all pixels.
 ConvolutionShape line_of(ConvolutionShape s) {
@@ -70,8 +70,8 @@ class Strips {
   };
   using Calls = std::array<std::optional<ConvolutionCall>, kLevels>;
 
-  Strips(const ConvolutionShape& shape, DType dtype, Pass pass)
-      : s_(line_of(shape)), dtype_(dtype), pass_(pass), axis_(is_line(shape) ? 2 : 1) {
+  explicit Strips(const ConvolutionCase& c)
+      : s_(line_of(c.shape)), dtype_(c.dtype), pass_(c.pass), axis_(is_line(c.shape) ? 2 : 1) {
     stride_ = s_.stride[axis_];
     reach_ = (s_.kernel[axis_] - 1) * s_.dilation[axis_];
     const int64_t padding = s_.padding[axis_], in = s_.in[axis_], out = s_.out[axis_], room = reach_ - padding;
@@ -79,19 +79,19 @@ class Strips {
     before_ = room >= 0 ? room / stride_ : -((-room + stride_ - 1) / stride_);
     if (padding + before_ * stride_ < 0) ++before_;
     // Zeros between images: none reads, or is read by, another's pixels.
-    const bool input = pass == Pass::kBackwardInput;
+    const bool input = pass_ == Pass::kBackwardInput;
     const int64_t units = input ? up(in, stride_) : out, end = (out - 1) * stride_ - padding + reach_ + 1;
     const int64_t period = std::max({units, out, up(std::max(in + padding, end), stride_)});
     const int64_t inner = axis_ == 2 ? 1 : s_.in[2], inner_out = axis_ == 2 ? 1 : s_.out[2];
-    x_ = {period * stride_, in, inner * s_.in_channels * size_of(dtype)};
-    y_ = {period, out, inner_out * s_.out_channels * size_of(dtype)};
+    x_ = {period * stride_, in, inner * s_.in_channels * size_of(dtype_)};
+    y_ = {period, out, inner_out * s_.out_channels * size_of(dtype_)};
     // What nothing reads is zero: 0 times infinity would be NaN in a gradient.
     x_.used = input ? in : std::clamp<int64_t>(end, 0, in);
     y_.used = out;
     const bool large = s_.out_channels * s_.depth_of_sums() >= kLargeWeight;
-    const int64_t longest = axis_ == 1                               ? longest_rows(s_, dtype)
-                            : pass == Pass::kBackwardWeight && large ? kLongestOfLargeWeight
-                                                                     : kLongest;
+    const int64_t longest = axis_ == 1                                ? longest_rows(s_, dtype_)
+                            : pass_ == Pass::kBackwardWeight && large ? kLongestOfLargeWeight
+                                                                      : kLongest;
     const int64_t shortest = axis_ == 1 ? std::max<int64_t>(longest / kStep, 1) : kShortest,
                   all = (s_.batch - 1) * period + units;
     int64_t first = 0;
@@ -222,7 +222,7 @@ class Strips {
     strips_.push_back(strip);
     Level& of = levels_[level(strip.units)];
     if (of.primitive) return;
-    ConvolutionKey key{.pass = pass_, .dtype = dtype_, .shape = s_};
+    ConvolutionKey key{{.pass = pass_, .dtype = dtype_, .shape = s_}};
     ConvolutionShape& s = key.shape;
     s.batch = 1;
     if (pass_ == Pass::kBackwardInput) {
@@ -268,123 +268,88 @@ void share_out(int64_t count, const Body& body) {
   });
 }
 
-int64_t slots_bytes(const Strips& strips) {
-  return std::min<int64_t>(strips.count(), num_threads()) * strips.slot_bytes();
+/// Forward or the input's gradient.
+ConvolutionPlan image_plan(const ConvolutionCase& c, const std::shared_ptr<const Strips>& strips) {
+  const bool is_forward = c.is(Pass::kForward);
+  const int64_t channels = c.shape.out_channels, bias_bytes = is_forward ? align_up(channels * 4) : 0;
+  const auto run = [=, dtype = c.dtype](ConstView given, ConstView, const ConvolutionEnd& end, View result,
+                                        char* memory) {
+    check_not_ending();
+    const float* const bias = is_forward ? wide_bias(end.bias, channels, reinterpret_cast<float*>(memory)) : nullptr;
+    const void *const x = is_forward ? given.data : result.data, *const y = is_forward ? result.data : given.data;
+    const char* const packed = static_cast<const char*>(end.packed_weight);
+    char* const slots = memory + bias_bytes;
+    share_out(strips->count(), [&](int64_t i, int64_t slot, Strips::Calls& calls) {
+      const Strips::Result done =
+          strips->run(i, calls, x, packed + strips->weight_place(i), bias, y, slots + slot * strips->slot_bytes());
+      if (!end.continues()) return;
+      const auto finish_strip = [&]<class T>() {
+        finish<T>(end.activation, end.residual ? end.residual.as<T>() + done.first : nullptr,
+                  result.as<T>() + done.first, done.elements);
+      };
+      dtype == DType::kFloat32 ? finish_strip.operator()<float>() : finish_strip.operator()<BFloat16>();
+    });
+  };
+  return {.run = run,
+          .memory_bytes = bias_bytes + std::min<int64_t>(strips->count(), num_threads()) * strips->slot_bytes(),
+          .packed_bytes = strips->weight_bytes(),
+          .pack = [strips](ConstView weight, char* packed) { strips->pack(weight.data, packed); }};
 }
 
-/// The gradient of a weight: memory of the parts, then of the threads, each with room for the gradient of a strip.
-struct WeightParts {
-  explicit WeightParts(const Strips& strips, int64_t elements)
-      : parts(std::min(strips.count(), kParts)),
-        part_bytes(strips.weight_bytes()),
-        plain_bytes(align_up(elements * 4)),
-        slot_bytes(strips.slot_bytes() + strips.weight_bytes()),
-        bytes(64 + 2 * plain_bytes + parts * part_bytes + std::min<int64_t>(parts, num_threads()) * slot_bytes) {}
-  int64_t parts, part_bytes, plain_bytes, slot_bytes, bytes;
-};
+/// Memory: the gradient twice as it is given, that of each part, and for each thread that of a strip.
+ConvolutionPlan weight_plan(const ConvolutionCase& c, const std::shared_ptr<const Strips>& strips) {
+  const int64_t elements = c.shape.out_channels * c.shape.depth_of_sums(), plain_bytes = align_up(elements * 4);
+  const int64_t parts = std::min(strips->count(), kParts), part_bytes = strips->weight_bytes();
+  const int64_t slot_bytes = strips->slot_bytes() + part_bytes;
+  const auto run = [=](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
+    check_not_ending();
+    auto* const plain = reinterpret_cast<float*>(memory);
+    auto* const plain_part = plain + plain_bytes / 4;
+    char* const sums_of_parts = memory + 2 * plain_bytes;
+    char* const slots = sums_of_parts + parts * part_bytes;
+    share_out(parts, [&](int64_t part, int64_t slot, Strips::Calls& calls) {
+      char* const sums = sums_of_parts + part * part_bytes;
+      char *const own = slots + slot * slot_bytes, *const gradient = own + strips->slot_bytes();
+      std::memset(sums, 0, static_cast<size_t>(part_bytes));
+      const int64_t end = (part + 1) * strips->count() / parts;
+      for (int64_t i = part * strips->count() / parts; i < end; ++i) {
+        strips->run(i, calls, x.data, gradient, nullptr, dy.data, own);
+        add_to(reinterpret_cast<float*>(sums + strips->weight_place(i)), reinterpret_cast<const float*>(gradient),
+               strips->weight_bytes_of(i) / 4);
+      }
+    });
+    auto* const sums = reinterpret_cast<float*>(sums_of_parts);
+    parallel_for(part_bytes / 4, 4096, [&](int64_t begin, int64_t end) {
+      for (int64_t part = 1; part < parts; ++part)
+        add_to(sums + begin, reinterpret_cast<const float*>(sums_of_parts + part * part_bytes) + begin, end - begin);
+    });
+    float* const result = dweight.dtype == DType::kFloat32 ? dweight.as<float>() : plain;
+    strips->for_each_layout([&](const ConvolutionPrimitive& layout, int64_t offset) {
+      layout.reorder_weight(sums_of_parts + offset, offset == 0 ? result : plain_part);
+      if (offset > 0) add_to(result, plain_part, elements);
+    });
+    if (result == plain) dispatch_float(dweight.dtype, [&]<class T>() { narrow(plain, dweight.as<T>(), elements); });
+  };
+  return {.run = run,
+          .memory_bytes = 2 * plain_bytes + parts * part_bytes + std::min<int64_t>(parts, num_threads()) * slot_bytes};
+}
+
+ConvolutionPlan make(const ConvolutionCase& c) {
+  const auto strips = std::make_shared<const Strips>(c);
+  return c.is(Pass::kBackwardWeight) ? weight_plan(c, strips) : image_plan(c, strips);
+}
+
+bool can(const ConvolutionCase& c) { return kOnednn.can(c) && c.is_flat(); }
+
+/// Of what pays with oneDNN: lines, and forward large images.
+bool pays(const ConvolutionCase& c) {
+  const ConvolutionShape& s = c.shape;
+  if (is_line(s) && s.in[2] > 1 && s.batch * std::min(s.in[2], s.out[2]) >= kShortest) return kOnednn.pays(c);
+  return c.is(Pass::kForward) && !s.is_product() && s.out[1] >= 2 * longest_rows(s, c.dtype) && !has_winograd_pieces(c);
+}
 
 }  // namespace
 
-bool ConvolutionStrips::suits(const ConvolutionShape& s) {
-  return is_line(s) && s.in[2] > 1 && s.batch * std::min(s.in[2], s.out[2]) >= kShortest;
-}
-
-bool ConvolutionStrips::suits_forward(const ConvolutionShape& s, DType dtype, bool fixed_weight) {
-  if (suits(s)) return true;
-  return is_flat(s) && !s.is_product() && s.out[1] >= 2 * longest_rows(s, dtype) &&
-         !has_winograd_pieces(s, dtype, fixed_weight);
-}
-
-int64_t ConvolutionStrips::forward_bytes(bool packed) const {
-  const Strips strips(shape_, dtype_, Pass::kForward);
-  return 64 + align_up(shape_.out_channels * 4) + (packed ? 0 : strips.weight_bytes()) + slots_bytes(strips);
-}
-
-int64_t ConvolutionStrips::packed_bytes() const { return 64 + Strips(shape_, dtype_, Pass::kForward).weight_bytes(); }
-
-void ConvolutionStrips::pack(ConstView weight, void* packed) const {
-  Strips(shape_, dtype_, Pass::kForward).pack(weight.data, align_up(packed));
-}
-
-void ConvolutionStrips::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y,
-                                void* workspace) const {
-  check_not_ending();
-  const Strips strips(shape_, dtype_, Pass::kForward);
-  char* memory = align_up(workspace);
-  const float* const bias = wide_bias(end.bias, shape_.out_channels, reinterpret_cast<float*>(memory));
-  memory += align_up(shape_.out_channels * 4);
-  const char* packed = memory;
-  if (end.packed_weight) {
-    packed = align_up(const_cast<void*>(end.packed_weight));
-  } else {
-    strips.pack(weight.data, memory);
-    memory += strips.weight_bytes();
-  }
-  char* const slots = memory;
-  share_out(strips.count(), [&](int64_t i, int64_t slot, Strips::Calls& calls) {
-    const Strips::Result done =
-        strips.run(i, calls, x.data, packed + strips.weight_place(i), bias, y.data, slots + slot * strips.slot_bytes());
-    if (!end.continues()) return;
-    const auto finish_strip = [&]<class T>() {
-      finish<T>(end.activation, end.residual ? end.residual.as<T>() + done.first : nullptr, y.as<T>() + done.first,
-                done.elements);
-    };
-    dtype_ == DType::kFloat32 ? finish_strip.operator()<float>() : finish_strip.operator()<BFloat16>();
-  });
-}
-
-int64_t ConvolutionStrips::backward_input_bytes() const {
-  const Strips strips(shape_, dtype_, Pass::kBackwardInput);
-  return 64 + strips.weight_bytes() + slots_bytes(strips);
-}
-
-void ConvolutionStrips::backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const {
-  check_not_ending();
-  const Strips strips(shape_, dtype_, Pass::kBackwardInput);
-  char *const packed = align_up(workspace), *const slots = packed + strips.weight_bytes();
-  strips.pack(weight.data, packed);
-  share_out(strips.count(), [&](int64_t i, int64_t slot, Strips::Calls& calls) {
-    strips.run(i, calls, dx.data, packed + strips.weight_place(i), nullptr, dy.data,
-               slots + slot * strips.slot_bytes());
-  });
-}
-
-int64_t ConvolutionStrips::backward_weight_bytes() const {
-  const Strips strips(shape_, dtype_, Pass::kBackwardWeight);
-  return WeightParts(strips, shape_.out_channels * shape_.depth_of_sums()).bytes;
-}
-
-void ConvolutionStrips::backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const {
-  check_not_ending();
-  const Strips strips(shape_, dtype_, Pass::kBackwardWeight);
-  const int64_t elements = shape_.out_channels * shape_.depth_of_sums();
-  const WeightParts memory(strips, elements);
-  auto* const plain = reinterpret_cast<float*>(align_up(workspace));
-  auto* const plain_part = plain + memory.plain_bytes / 4;
-  char* const parts = reinterpret_cast<char*>(plain_part) + memory.plain_bytes;
-  char* const slots = parts + memory.parts * memory.part_bytes;
-  share_out(memory.parts, [&](int64_t part, int64_t slot, Strips::Calls& calls) {
-    char* const sums = parts + part * memory.part_bytes;
-    char *const own = slots + slot * memory.slot_bytes, *const gradient = own + strips.slot_bytes();
-    std::memset(sums, 0, static_cast<size_t>(memory.part_bytes));
-    const int64_t end = (part + 1) * strips.count() / memory.parts;
-    for (int64_t i = part * strips.count() / memory.parts; i < end; ++i) {
-      strips.run(i, calls, x.data, gradient, nullptr, dy.data, own);
-      add_to(reinterpret_cast<float*>(sums + strips.weight_place(i)), reinterpret_cast<const float*>(gradient),
-             strips.weight_bytes_of(i) / 4);
-    }
-  });
-  auto* const sums = reinterpret_cast<float*>(parts);
-  parallel_for(memory.part_bytes / 4, 4096, [&](int64_t begin, int64_t end) {
-    for (int64_t part = 1; part < memory.parts; ++part)
-      add_to(sums + begin, reinterpret_cast<const float*>(parts + part * memory.part_bytes) + begin, end - begin);
-  });
-  float* const result = dweight.dtype == DType::kFloat32 ? dweight.as<float>() : plain;
-  strips.for_each_layout([&](const ConvolutionPrimitive& layout, int64_t offset) {
-    layout.reorder_weight(parts + offset, offset == 0 ? result : plain_part);
-    if (offset > 0) add_to(result, plain_part, elements);
-  });
-  if (result == plain) dispatch_float(dweight.dtype, [&]<class T>() { narrow(plain, dweight.as<T>(), elements); });
-}
+const ConvolutionMethod kStrips = {"strips", can, pays, make};
 
 }  // namespace tern::kernels::TERN_CPU

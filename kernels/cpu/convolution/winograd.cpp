@@ -1,10 +1,14 @@
-#include "tern/kernels/cpu/convolution/winograd.h"
+// Convolutions of 3 x 3 pixels in fp32 by Winograd's algorithm F(4 x 4, 3 x 3) (Lavin & Gray, arXiv:1509.09308), which
+// multiplies a quarter as often: the images are cut into tiles of 4 x 4 pixels of the result, and the patches of 6 x 6
+// that these read become 36 numbers for each channel, the points. At each point the tiles are a matrix, which is
+// multiplied with the transformed weight. A tile's bits do not depend on the others, nor on the number of threads.
 
 #include <algorithm>
 #include <atomic>
 
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/cpu/convolution/epilogue.h"
+#include "tern/kernels/cpu/convolution/methods.h"
 #include "tern/kernels/cpu/gemm/blocks.h"
 #include "tern/kernels/cpu/simd/register_products.h"
 #include "tern/kernels/parallel.h"
@@ -338,14 +342,6 @@ class WeightGradient {
   const int64_t from_, to_, block_, from_step_, to_step_, sums_step_;
 };
 
-/// Whether there is code for the convolution.
-bool computes(const ConvolutionShape& s, DType dtype) {
-  using Sizes = std::array<int64_t, 3>;
-  return dtype == DType::kFloat32 && s.groups == 1 && s.kernel == Sizes{1, 3, 3} && s.stride == Sizes{1, 1, 1} &&
-         s.dilation == Sizes{1, 1, 1} && s.padding == Sizes{0, 1, 1} && s.in == s.out && s.in[0] == 1 && s.batch > 0 &&
-         s.in_pixels() > 0 && s.in_channels % kLanes == 0 && s.out_channels % kLanes == 0;
-}
-
 /// What a pass takes, in multiplications of a direct sum: each of those, and the weight's transform or reading it for a
 /// product of two channels, in cache and not. Measured on an EPYC with AVX2 and oneDNN 2.6; ratios are what counts.
 struct Costs {
@@ -364,64 +360,47 @@ bool is_worth(const ConvolutionShape& s, const Costs& costs) {
          costs.direct * 9 * pixels * products;
 }
 
+/// Forward or the input's gradient.
+ConvolutionPlan image_plan(const ConvolutionShape& s, bool transposed) {
+  const int64_t from = transposed ? s.out_channels : s.in_channels, to = transposed ? s.in_channels : s.out_channels;
+  const Correlation sums(s, from, to);
+  const auto run = [=](ConstView images, ConstView, const ConvolutionEnd& end, View result, char* memory) {
+    check_not_ending();
+    const float* const bias = wide_bias(end.bias, to, reinterpret_cast<float*>(memory));
+    sums.run(images.as<float>(), static_cast<const float*>(end.packed_weight), bias, end, result.as<float>(),
+             memory + align_up(to * 4));
+  };
+  return {.run = run,
+          .memory_bytes = align_up(to * 4) + sums.bytes(),
+          .packed_bytes = weight_bytes(from, to),
+          .pack = [=](ConstView weight, char* packed) {
+            transform_weights(weight.as<float>(), from, to, transposed, reinterpret_cast<float*>(packed));
+          }};
+}
+
+ConvolutionPlan make(const ConvolutionCase& c) {
+  if (!c.is(ConvolutionPass::kBackwardWeight)) return image_plan(c.shape, c.is(ConvolutionPass::kBackwardInput));
+  const WeightGradient gradient(c.shape);
+  const auto run = [gradient](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
+    check_not_ending();
+    gradient.run(dy.as<float>(), x.as<float>(), dweight.as<float>(), memory);
+  };
+  return {.run = run, .memory_bytes = gradient.bytes()};
+}
+
+bool can(const ConvolutionCase& c) {
+  return c.is_same_3x3() && c.shape.in_channels % kChannelStep == 0 && c.shape.out_channels % kChannelStep == 0;
+}
+
+bool pays(const ConvolutionCase& c) {
+  return kOwnIsFaster && is_worth(c.shape, c.is(ConvolutionPass::kBackwardInput)    ? kInputGradient
+                                           : c.is(ConvolutionPass::kBackwardWeight) ? kWeightGradient
+                                           : c.fixed_weight                         ? kFixedForward
+                                                                                    : kForward);
+}
+
 }  // namespace
 
-bool ConvolutionWinograd::suits_forward(const ConvolutionShape& shape, DType dtype, bool fixed_weight) {
-  return computes(shape, dtype) && is_worth(shape, fixed_weight ? kFixedForward : kForward);
-}
-bool ConvolutionWinograd::suits_backward_input(const ConvolutionShape& shape, DType dtype) {
-  return computes(shape, dtype) && is_worth(shape, kInputGradient);
-}
-bool ConvolutionWinograd::suits_backward_weight(const ConvolutionShape& shape, DType dtype) {
-  return computes(shape, dtype) && is_worth(shape, kWeightGradient);
-}
-
-int64_t ConvolutionWinograd::forward_bytes(bool packed) const {
-  return 64 + align_up(shape_.out_channels * 4) + (packed ? 0 : weight_bytes(shape_.in_channels, shape_.out_channels)) +
-         Correlation(shape_, shape_.in_channels, shape_.out_channels).bytes();
-}
-int64_t ConvolutionWinograd::packed_bytes() const { return 64 + weight_bytes(shape_.in_channels, shape_.out_channels); }
-void ConvolutionWinograd::pack(ConstView weight, void* packed) const {
-  transform_weights(weight.as<float>(), shape_.in_channels, shape_.out_channels, false,
-                    reinterpret_cast<float*>(align_up(packed)));
-}
-
-void ConvolutionWinograd::forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y,
-                                  void* workspace) const {
-  check_not_ending();
-  char* memory = align_up(workspace);
-  const float* const bias = wide_bias(end.bias, shape_.out_channels, reinterpret_cast<float*>(memory));
-  memory += align_up(shape_.out_channels * 4);
-  const char* packed = align_up(const_cast<void*>(end.packed_weight));
-  if (end.packed_weight == nullptr) {
-    packed = memory;
-    memory += weight_bytes(shape_.in_channels, shape_.out_channels);
-    pack(weight, const_cast<char*>(packed));
-  }
-  Correlation(shape_, shape_.in_channels, shape_.out_channels)
-      .run(x.as<float>(), reinterpret_cast<const float*>(packed), bias, end, y.as<float>(), memory);
-}
-
-int64_t ConvolutionWinograd::backward_input_bytes() const {
-  return 64 + align_up(shape_.in_channels * 4) + weight_bytes(shape_.out_channels, shape_.in_channels) +
-         Correlation(shape_, shape_.out_channels, shape_.in_channels).bytes();
-}
-void ConvolutionWinograd::backward_input(ConstView dy, ConstView weight, View dx, void* workspace) const {
-  check_not_ending();
-  char* memory = align_up(workspace);
-  const float* const bias = wide_bias({}, shape_.in_channels, reinterpret_cast<float*>(memory));
-  memory += align_up(shape_.in_channels * 4);
-  auto* const packed = reinterpret_cast<float*>(memory);
-  transform_weights(weight.as<float>(), shape_.out_channels, shape_.in_channels, true, packed);
-  memory += weight_bytes(shape_.out_channels, shape_.in_channels);
-  Correlation(shape_, shape_.out_channels, shape_.in_channels)
-      .run(dy.as<float>(), packed, bias, {}, dx.as<float>(), memory);
-}
-
-int64_t ConvolutionWinograd::backward_weight_bytes() const { return WeightGradient(shape_).bytes(); }
-void ConvolutionWinograd::backward_weight(ConstView dy, ConstView x, View dweight, void* workspace) const {
-  check_not_ending();
-  WeightGradient(shape_).run(dy.as<float>(), x.as<float>(), dweight.as<float>(), workspace);
-}
+const ConvolutionMethod kWinograd = {"winograd", can, pays, make};
 
 }  // namespace tern::kernels::TERN_CPU

@@ -38,6 +38,7 @@ void convolution_forward(Stream stream, const ConvolutionShape& shape, ConstView
 }
 int64_t convolution_packed_bytes(Stream, const ConvolutionShape&, DType) { return 0; }
 void convolution_pack(Stream, const ConvolutionShape&, ConstView, void*) {}
+const ConvolutionMethod* const* convolution_methods(Stream) { return nullptr; }
 
 int64_t convolution_backward_input_workspace(Stream stream, const ConvolutionShape& shape, DType dtype) {
   return workspace_of(stream, shape, dtype);
