@@ -9,7 +9,7 @@ here=$(cd "$(dirname "$(readlink -f "${BASH_SOURCE[0]}")")" && pwd)
 # --- what is drawn: floors from top to bottom ---
 # NAME|Y|HEIGHT|WHAT|FOLDERS|LINES OF TEXT. Floors that stand in one row share a line, divided by "//".
 floors=(
-  'tests|20|58|contracts of kernels, emulator, tests|kernels emulator core models house // bench|20|58|timing, comparing with others|kernels train compare gpu'
+  'tests|20|58|contracts of kernels, emulator, tests|kernels emulator core models repository // bench|20|58|timing, comparing with others|kernels train compare gpu'
   'models|96|86|models, the training loop, the program tern|encoder distilbert lstm vit text image trainer cli|a model family is a folder and a row of a table'
   'dist|200|72|several processes: data parallel, ZeRO, MPI, NCCL|mpi cuda no_cuda'
   'nn|290|134|modules and layers|layers // optim|290|134|optimizers, schedules, EMA| // data|290|134|sets, tokenizers, loaders|files plan samples tokenizers images datasets loaders transforms'

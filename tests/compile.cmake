@@ -43,7 +43,7 @@ function(tern_test_options target source)
   set_source_files_properties(${source} PROPERTIES COMPILE_OPTIONS "${tern_own_options}")
   if(TARGET tern_test_ops_pch AND target MATCHES "^(core|nn|optim|models|cuda)_")
     target_precompile_headers(${target} REUSE_FROM tern_test_ops_pch)
-  elseif(TARGET tern_test_pch AND NOT target MATCHES "^(simt|emulator)_")  # tern_simt includes another header first
+  elseif(TARGET tern_test_pch AND NOT target MATCHES "^(emulated|emulator)_")  # tern_simt includes another header first
     target_precompile_headers(${target} REUSE_FROM tern_test_pch)
   endif()
 endfunction()

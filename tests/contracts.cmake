@@ -1,7 +1,7 @@
 # Tests of kernels that are instantiated over targets (kernels/contracts/target.h), and what these targets need.
 
 # What the contracts of kernels run on (kernels/contracts/target.h), besides the CPU: in a build with CUDA a GPU, else the
-# emulator and, where NVIDIA's headers are, the stand-in for its runtime. Tests in simt have the emulator alone.
+# emulator and, where NVIDIA's headers are, the stand-in for its runtime. Tests in emulated have the emulator alone.
 foreach(name tern_contract tern_contract_simt tern_contract_cpu)
   if(NOT name STREQUAL "tern_contract_cpu" AND NOT TERN_EMULATOR AND NOT TERN_CUDA)
     continue()

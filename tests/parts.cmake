@@ -42,8 +42,8 @@ set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
     example_multi_task
     example_train_text
     example_vae
-    house_outside_installed
-    house_outside_subdirectory)
+    repository_outside_installed
+    repository_outside_subdirectory)
 
 # Sets `variable` to the reason why this build cannot have the test, or to nothing.
 function(tern_left_out test variable)
@@ -53,7 +53,7 @@ function(tern_left_out test variable)
       set(${variable} "options: this build is configured with ${part}=OFF" PARENT_SCOPE)
     endif()
   endforeach()
-  if(NOT TERN_EMULATOR AND test MATCHES "^simt_|^kernels_(cub|loss_scale)_test$|^example_emulated_kernel$")
+  if(NOT TERN_EMULATOR AND test MATCHES "^emulated_|^kernels_(cub|loss_scale)_test$|^example_emulated_kernel$")
     set(${variable} "options: this build is configured with TERN_EMULATOR=OFF" PARENT_SCOPE)
   endif()
 endfunction()

@@ -59,6 +59,8 @@ set(TERN_SANITIZE_TESTS
     dist_session_test
     dist_store_limits_test
     dist_store_test
+    emulated_attention_ragged_test
+    emulated_optimizer_kernel_test
     models_checkpoint_test
     models_config_test
     models_trainer_test
@@ -66,9 +68,7 @@ set(TERN_SANITIZE_TESTS
     optim_ema_test
     optim_grad_scaler_test
     optim_optimizer_state_test
-    optim_optimizer_test
-    simt_attention_ragged_test
-    simt_optimizer_kernel_test)
+    optim_optimizer_test)
 if(TERN_SANITIZE MATCHES "thread")  # these have one thread, or little for a second
   list(REMOVE_ITEM TERN_SANITIZE_TESTS core_allocator_test core_files_test core_op_inputs_test
        core_pickle_test core_safetensors_test core_torch_file_test data_archive_test data_delimited_test

@@ -283,7 +283,7 @@ TEST_P(Optimizer, AveragesOfManyTensors) {
 class OptimizerOnCpu : public Optimizer {};
 INSTANTIATE_TEST_SUITE_P(, OptimizerOnCpu, testing::ValuesIn(cpu_targets()), name_of_target);
 
-/// On CUDA it needs a kernel: tests/simt/optimizer_kernel_test.cpp.
+/// On CUDA it needs a kernel: tests/emulated/optimizer_kernel_test.cpp.
 TEST_P(OptimizerOnCpu, ARuleFromOutside) {
   static_assert(index_in<RmspropTfRule>(BuiltinRules()) == -1);
   check_user_rule(Order::kMisaligned, random,

@@ -429,7 +429,7 @@ struct UserOp {
 class PointwiseOnCpu : public Pointwise {};
 INSTANTIATE_TEST_SUITE_P(, PointwiseOnCpu, testing::ValuesIn(cpu_targets()), name_of_target);
 
-/// On CUDA it needs a kernel: tests/simt/pointwise_kernel_test.cpp.
+/// On CUDA it needs a kernel: tests/emulated/pointwise_kernel_test.cpp.
 TEST_P(PointwiseOnCpu, UserDefinedOp) {
   static_assert(index_of<UserOp>() == -1 && index_of<Neg>() == 0 && saved_count<UserOp>() == 2);
   EXPECT_EQ(one(UserOp{}, {}, {2}), 7);

@@ -2,19 +2,19 @@
 # ci_run.sh RUN: tests .ci/run where checks cannot run, with stand-ins for all programs that it calls.
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
-house="$scratch/a house" bin=$scratch/bin
+tree="$scratch/a tree" bin=$scratch/bin
 export calls=$scratch/calls
-mkdir -p "$house/.ci" "$house/cmake" "$house/build/ci-cuda/bin" "$scratch/shared/data" "$bin"
+mkdir -p "$tree/.ci" "$tree/cmake" "$tree/build/ci-cuda/bin" "$scratch/shared/data" "$bin"
 unset TERN_DATA CUDA_HOME
 export TMPDIR=$scratch
 # Pretends that CUDA is installed only where the test puts it.
-sed "s|/usr/local/cuda|$scratch/cuda|g" "$1" >"$house/.ci/run"
+sed "s|/usr/local/cuda|$scratch/cuda|g" "$1" >"$tree/.ci/run"
 
-for file in "$house/cmake/check_ptx.sh" "$house/cmake/check_includes.sh" "$bin/xz" "$bin/readelf" "$bin/find" \
+for file in "$tree/cmake/check_ptx.sh" "$tree/cmake/check_includes.sh" "$bin/xz" "$bin/readelf" "$bin/find" \
   "$bin/xargs" "$bin/ctest"; do
   stand_in "$file" </dev/null
 done
-stand_in "$house/tern" <<'END'
+stand_in "$tree/tern" <<'END'
 echo "$TERN_PRESET: $*; data ${TERN_DATA:-none}" >>"$calls"
 [[ $1 != --cuda ]] || echo "CUDA: runtime 13, kernels for 90a"
 [[ -z ${TERN_FAILS:-} || $TERN_PRESET != "$TERN_FAILS" ]]
@@ -27,7 +27,7 @@ for tool in bash sed grep readlink dirname mkdir touch mktemp nproc env cat; do 
 install() { mkdir -p "$scratch/cuda/bin" && cp "$scratch/cuda-nvcc" "$scratch/cuda/bin/nvcc" && cp "$scratch/format" "$bin/clang-format-14"; }
 run() {  # ARGUMENTS...: sets $out, $status and $called
   : >"$calls"
-  out=$(PATH=$bin bash "$house/.ci/run" "$@" 2>&1)
+  out=$(PATH=$bin bash "$tree/.ci/run" "$@" 2>&1)
   status=$? called=$(<"$calls")
 }
 
@@ -81,20 +81,20 @@ done
 for tool in awk cat cp cut date git head sha256sum sort uname; do ln -sf "$(command -v "$tool")" "$bin/$tool"; done
 export XDG_CACHE_HOME=$scratch/cache HOME=$scratch GIT_CONFIG_NOSYSTEM=1 TERN_DATA=/somewhere
 unset TERN_TEST_SEED TERN_CI_CACHE
-in_house() { git -C "$house" -c user.name=a -c user.email=a@b "$@"; }
+in_tree() { git -C "$tree" -c user.name=a -c user.email=a@b "$@"; }
 commit() {  # FILE TEXT
-  mkdir -p "$(dirname "$house/$1")"
-  echo "$2" >"$house/$1"
-  in_house add . && in_house commit -qm "$1"
+  mkdir -p "$(dirname "$tree/$1")"
+  echo "$2" >"$tree/$1"
+  in_tree add . && in_tree commit -qm "$1"
 }
-printf '/build/\n' >"$house/.gitignore"
-mkdir -p "$house/kernels" "$house/docs"
-in_house init -q
+printf '/build/\n' >"$tree/.gitignore"
+mkdir -p "$tree/kernels" "$tree/docs"
+in_tree init -q
 commit kernels/gemm.cpp 1
 commit docs/page.md 1
-sed -i 's/data ${TERN_DATA:-none}"/data ${TERN_DATA:-none}, seed $TERN_TEST_SEED"/' "$house/tern"
-in_house commit -qam tern
-seed=$((16#$(in_house rev-parse HEAD | cut -c 1-12)))
+sed -i 's/data ${TERN_DATA:-none}"/data ${TERN_DATA:-none}, seed $TERN_TEST_SEED"/' "$tree/tern"
+in_tree commit -qam tern
+seed=$((16#$(in_tree rev-parse HEAD | cut -c 1-12)))
 run
 expect "a clean clone passes" ends 0
 expect "the seed comes from the commit" has "$called" "ci: test --strict --without levels; data /somewhere, seed $seed"
@@ -106,7 +106,7 @@ expect "this is said for each phase" has "$out" "tests under ThreadSanitizer: pa
 expect "a run without phases passes" ends 0
 commit docs/page.md 2
 run
-expect "after an edit of documents their tests run" has "$called" "ci: test --strict --without levels -R ^(docs_|house_"
+expect "after an edit of documents their tests run" has "$called" "ci: test --strict --without levels -R ^(docs_|repository_"
 expect "and nothing else" lacks "$called" "ci-asan"
 commit kernels/gemm.cpp 2
 TERN_FAILS=ci-tsan run
@@ -116,12 +116,12 @@ expect "and a phase fails" ends 1
 run
 expect "what failed runs again" has "$called" "ci-tsan: test"
 expect "what passed beside it does not" lacks "$called" "ci-asan: test"
-echo 3 >"$house/kernels/gemm.cpp"
+echo 3 >"$tree/kernels/gemm.cpp"
 run
 expect "a clone with changes runs everything" has "$called" "ci-asan: test"
 run
 expect "and remembers nothing" has "$called" "ci-asan: test"
-in_house commit -qam change
+in_tree commit -qam change
 TERN_CI_CACHE="" run
 TERN_CI_CACHE="" run
 expect "without a folder everything runs" has "$called" "ci-tsan: test"

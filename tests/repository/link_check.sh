@@ -5,9 +5,9 @@ source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 check=$1
 mkdir -p "$scratch/docs" "$scratch/build"
 cat >"$scratch/README.md" <<'END'
-# The `tern` of a: house, 2nd_try
+# The `tern` of a: tree, 2nd_try
 
-[here](#the-tern-of-a-house-2nd_try) [twice](docs/a.md#again-1) [a file](docs/a.md) [a folder](docs) [no anchor](x.txt#L3)
+[here](#the-tern-of-a-tree-2nd_try) [twice](docs/a.md#again-1) [a file](docs/a.md) [a folder](docs) [no anchor](x.txt#L3)
 [elsewhere](https://example.org/#nothing) `[code](nothing.md)`
 
 ```bash
@@ -17,7 +17,7 @@ cat >"$scratch/README.md" <<'END'
 
     [no link](nothing.md)
 END
-printf '%s\n' '## Again' '## Again' '[up](../README.md#the-tern-of-a-house-2nd_try) [Größe](#größe-1)' '## Größe 1' >"$scratch/docs/a.md"
+printf '%s\n' '## Again' '## Again' '[up](../README.md#the-tern-of-a-tree-2nd_try) [Größe](#größe-1)' '## Größe 1' >"$scratch/docs/a.md"
 touch "$scratch/x.txt"
 echo '[dead](gone.md)' >"$scratch/build/b.md"
 out=$(bash "$check" "$scratch" 2>&1) status=$?

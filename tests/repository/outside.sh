@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
 # outside.sh installed|subdirectory BUILD ROOT CMAKE: a project outside of the tree (outside/CMakeLists.txt) builds and
-# runs the program of README.md, one with custom ops and one with benchmarks, with what BUILD installs, or with ROOT as a subdirectory.
+# runs the program of README.md, one with custom ops and one with benchmarks, with what BUILD installs, or with ROOT as
+# a subdirectory. What BUILD installs has what the documents for users name.
 set -uo pipefail
 way=$1 build=$2 root=$3 cmake=$4
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
 project=$scratch/project
 mkdir -p "$project"
-cp "$root/tests/house/outside/CMakeLists.txt" "$root"/docs/examples/{digits,custom_op,benchmark}.cpp "$project"
+cp "$root/tests/repository/outside/CMakeLists.txt" "$root"/docs/examples/{digits,custom_op,benchmark}.cpp "$project"
 cached() { sed -n "s/^$1:[A-Z]*=//p" "$build/CMakeCache.txt"; }
 options=(-S "$project" -G Ninja "-DCMAKE_CXX_COMPILER=$(cached CMAKE_CXX_COMPILER)"
   "-DCMAKE_BUILD_TYPE=$(cached CMAKE_BUILD_TYPE)")
@@ -22,6 +23,21 @@ programs_run() {  # FOLDER
   expect "its ops are right" has "$said" "the gradient vanishes: yes"
   expect "the program with benchmarks runs" runs "$1/benchmark" --seconds 0
   expect "it has the row of the op" has "$said" "snake/backward"
+}
+
+documented() {  # INCLUDE: what documents for users name is reachable from the two headers that they include
+  local header names
+  names=$(grep -ohE '\b(nn|optim|data|dist|models|bench)::([a-z]+::)?[A-Za-z_]\w*' "$root"/README.md "$root"/docs/*.md |
+    sort -u)
+  expect "documents name classes and functions" has "$names" "nn::Linear"
+  { printf '#include <tern/%s>\n' tern.h bench/benchmark.h
+    awk '{ print "namespace name_" NR " { using tern::" $0 "; }" }' <<<"$names"; } >"$scratch/named.cpp"
+  expect "tern.h and bench/benchmark.h declare the names of documents" \
+    runs "$(cached CMAKE_CXX_COMPILER)" -std=c++20 -fsyntax-only -I "$1" "$scratch/named.cpp"
+  said=$(grep -ohE '\b(core|kernels|nn|optim|data|dist|models|bench)/[a-z_0-9/]+\.h\b' \
+    "$root"/docs/{coming_from_pytorch,tutorial,ops}.md | sort -u |
+    while read -r header; do [[ -f $1/tern/$header ]] || echo "$header"; done)
+  expect "the headers that documents for users name are installed" equal "$said" ""
 }
 
 installed() {
@@ -44,6 +60,7 @@ installed() {
     awk '/^# [0-9]+ "/ { tern = index($3, "\"/usr/") != 1; next } tern { ++n } END { print n + 0 }')
   expect "tern.h adds at most 25000 lines to those of the system, not $lines" \
     test "$lines" -gt 1000 -a "$lines" -le 25000
+  documented "$prefix/include"
 
   said=$(ldd "$prefix"/lib*/*.so 2>&1 | grep 'not found')
   expect "the installed libraries find each other" equal "$said" ""

@@ -3,13 +3,13 @@
 # has spaces. The stand-ins append their arguments to "$calls".
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
-house="$scratch/a house" bin="$scratch/bin"
+tree="$scratch/a tree" bin="$scratch/bin"
 export calls="$scratch/calls"
 unset TERN_BUILD_DIR TERN_PRESET TERN_JOBS
-mkdir -p "$house/core" "$house/tests" "$bin"
-cp "$1" "$house/tern"
-cp "$(dirname "$1")/tests/run.sh" "$house/tests/run.sh"
-echo 'int x;' >"$house/core/x.cpp"
+mkdir -p "$tree/core" "$tree/tests" "$bin"
+cp "$1" "$tree/tern"
+cp "$(dirname "$1")/tests/run.sh" "$tree/tests/run.sh"
+echo 'int x;' >"$tree/core/x.cpp"
 
 stand_in "$bin/cmake" <<'END'
 echo "cmake $*" >>"$calls"
@@ -64,12 +64,12 @@ export PATH="$bin:$PATH"
 # tern ARGUMENTS: runs the wrapper; sets $status, $out, $err and $called
 tern() {
   : >"$calls"
-  "$house/tern" "$@" >"$scratch/out" 2>"$scratch/err"
+  "$tree/tern" "$@" >"$scratch/out" 2>"$scratch/err"
   status=$? out=$(<"$scratch/out") err=$(<"$scratch/err") called=$(<"$calls")
 }
 
 tern train "two words"
-expect "the first start configures" has "$called" "cmake -S $house --preset release -B $house/build/release"
+expect "the first start configures" has "$called" "cmake -S $tree --preset release -B $tree/build/release"
 expect "the first start builds the program alone" has "$called" "tern_program"
 expect "the first start builds no tests" lacks "$called" "tern_tests"
 expect "arguments reach the program unchanged" equal "$out" "program got 2 arguments: train two words"
@@ -93,12 +93,12 @@ PROGRAM_STATUS=75 tern info
 expect "the program's exit status is the wrapper's" equal "$status" 75
 
 sleep 0.01
-echo 'int y;' >"$house/core/x.cpp"
+echo 'int y;' >"$tree/core/x.cpp"
 tern info
 expect "a changed file is built" has "$called" "tern_program"
 expect "a changed file needs no new configuration" lacks "$called" "cmake"
 sleep 0.01
-rm "$house/core/x.cpp"
+rm "$tree/core/x.cpp"
 tern info
 expect "a removed file is noticed" has "$called" "tern_program"
 
@@ -113,11 +113,11 @@ CTEST_VERDICT='***Failed' tern test
 expect "test that fails ends with 1" equal "$status" 1
 expect "test that fails ends with the counts" equal "${out##*$'\n'}" "0 passed, 1 failed, 0 skipped, 0 not built"
 expect "test needs no new configuration" lacks "$called" "cmake"
-mkdir -p "$house/build/release/tests"
-printf 'a_test\t/nowhere\tmpi: there is none\n' >"$house/build/release/tests/not_built"
+mkdir -p "$tree/build/release/tests"
+printf 'a_test\t/nowhere\tmpi: there is none\n' >"$tree/build/release/tests/not_built"
 tern test
-expect "test looks again for what tests lacked" has "$called" "cmake -S $house"
-rm "$house/build/release/tests/not_built"
+expect "test looks again for what tests lacked" has "$called" "cmake -S $tree"
+rm "$tree/build/release/tests/not_built"
 tern test
 tern test --full
 expect "test --full builds the slow tests" has "$called" "tern_slow_tests"
@@ -128,8 +128,8 @@ tern info
 expect "the program is still fresh after the tests" equal "$called" ""
 
 tern test --sanitize -R "one test"
-expect "test --sanitize builds with the first sanitizer" has "$called" "cmake -S $house --preset asan -B $house/build/asan"
-expect "test --sanitize builds with the second" has "$called" "cmake -S $house --preset tsan -B $house/build/tsan"
+expect "test --sanitize builds with the first sanitizer" has "$called" "cmake -S $tree --preset asan -B $tree/build/asan"
+expect "test --sanitize builds with the second" has "$called" "cmake -S $tree --preset tsan -B $tree/build/tsan"
 expect "test --sanitize builds what CI runs" has "$called" "tern_sanitize_tests"
 expect "test --sanitize runs what CI runs" has "$called" "-L sanitize"
 expect "test --sanitize hands its arguments on" has "$called" "-R one test"
@@ -151,13 +151,13 @@ expect "a preset without a sanitizer is named" has "$err" "the preset release ha
 expect "a preset without a sanitizer builds nothing" equal "$called" ""
 TERN_BUILD_DIR="$scratch/with sanitizers" tern test --sanitize
 expect "each sanitizer has a folder in TERN_BUILD_DIR" has "$called" "-B $scratch/with sanitizers/tsan"
-touch "$house/core/y.h"
+touch "$tree/core/y.h"
 NINJA_FAILS=1 tern test --sanitize
 expect "a build that fails with a sanitizer ends with 1" equal "$status" 1
 expect "a build that fails has no counts" has "$out" $'asan: not run\ntsan: not run\n0 passed'
 
 sleep 0.01
-touch "$house/core/z.h"
+touch "$tree/core/z.h"
 NINJA_FAILS=1 tern info
 expect "a failed build ends with 1" equal "$status" 1
 expect "a failed build shows the compiler's words" has "$err" "x.cpp:1: error: something is wrong"
@@ -166,41 +166,41 @@ expect "a failed build runs nothing" equal "$out" ""
 tern info
 expect "a failed build is tried again" has "$called" "tern_program"
 
-echo "1 2" >"$house/build/release/.tern-processor"
+echo "1 2" >"$tree/build/release/.tern-processor"
 tern info
-expect "a build folder of another processor is configured again" has "$called" "cmake -S $house"
+expect "a build folder of another processor is configured again" has "$called" "cmake -S $tree"
 expect "a build folder of another processor keeps its objects" lacks "$called" "-t clean"
 tern info
 expect "the same processor does not configure again" equal "$called" ""
 
 COMPILER_VERSION=13.1.0 NINJA_SECONDS=0 tern info
 expect "another compiler alone does not slow a fresh start" equal "$called" ""
-touch "$house/core/z.h"
+touch "$tree/core/z.h"
 COMPILER_VERSION=13.1.0 tern info
 expect "a build folder of another system is configured afresh" has "$called" "--fresh"
 expect "a build folder of another system is cleaned" has "$called" "-t clean"
 
-mv "$house" "$scratch/moved house"
-house="$scratch/moved house"
-touch "$house/core/z.h"
+mv "$tree" "$scratch/moved tree"
+tree="$scratch/moved tree"
+touch "$tree/core/z.h"
 tern info
 expect "a moved repository is configured afresh" has "$called" "--fresh"
 
-touch "$house/core/z.h"
+touch "$tree/core/z.h"
 : >"$calls"
-NINJA_SECONDS=1 "$house/tern" info >/dev/null 2>&1 &
+NINJA_SECONDS=1 "$tree/tern" info >/dev/null 2>&1 &
 sleep 0.3
-"$house/tern" info >"$scratch/out" 2>"$scratch/err"
+"$tree/tern" info >"$scratch/out" 2>"$scratch/err"
 wait $!
 expect "two starts at a time build once" equal "$(grep -c tern_program "$calls")" 1
 expect "the second says that it waits" grep -q "waiting for another" "$scratch/err"
 expect "the second runs after the wait" grep -q "program got 1 arguments: info" "$scratch/out"
 
-(cd "$scratch" && TERN_BUILD_DIR="other build" "$house/tern" info >/dev/null 2>&1)
+(cd "$scratch" && TERN_BUILD_DIR="other build" "$tree/tern" info >/dev/null 2>&1)
 expect "TERN_BUILD_DIR is used" test -x "$scratch/other build/bin/tern"
 
 # As if CUDA were not installed.
-sed -i "s|/usr/local/cuda/bin|$scratch/no-cuda|" "$house/tern"
+sed -i "s|/usr/local/cuda/bin|$scratch/no-cuda|" "$tree/tern"
 unset CUDA_HOME CUDACXX
 without_nvcc=""
 IFS=: read -ra folders <<<"$PATH"
@@ -219,18 +219,18 @@ stand_in "$bin/ldconfig" </dev/null
 tern info
 expect "nvcc without a driver does not build CUDA" lacks "$called" "--preset cuda"
 tern --cuda train here
-expect "--cuda has its own preset and build folder" has "$called" "--preset cuda -B $house/build/cuda"
+expect "--cuda has its own preset and build folder" has "$called" "--preset cuda -B $tree/build/cuda"
 expect "--cuda does not reach the program" equal "$out" "program got 2 arguments: train here"
 stand_in "$bin/nvidia-smi" </dev/null
-touch "$house/core/z.h"
+touch "$tree/core/z.h"
 tern info
-expect "nvcc and a driver build CUDA without the word" has "$called" "ninja -C $house/build/cuda"
+expect "nvcc and a driver build CUDA without the word" has "$called" "ninja -C $tree/build/cuda"
 TERN_PRESET=release tern info
-expect "TERN_PRESET decides against it" has "$called" "ninja -C $house/build/release"
+expect "TERN_PRESET decides against it" has "$called" "ninja -C $tree/build/release"
 unset CUDA_HOME
 rm "$bin/nvidia-smi"
 
-touch "$house/core/z.h"
+touch "$tree/core/z.h"
 NO_EIGEN=1 tern info
 expect "missing packages end with 1" equal "$status" 1
 expect "the command to install is printed" has "$err" "apt-get install -y --no-install-recommends libeigen3-dev"
@@ -240,7 +240,7 @@ if ((EUID == 0)); then
   chmod -R a+rwX "$scratch"
   : >"$calls"
   chmod a+rw "$calls"
-  NO_EIGEN=1 setpriv --reuid 65534 --clear-groups "$house/tern" info >"$scratch/out" 2>"$scratch/err"
+  NO_EIGEN=1 setpriv --reuid 65534 --clear-groups "$tree/tern" info >"$scratch/out" 2>"$scratch/err"
   status=$? err=$(<"$scratch/err") called=$(<"$calls")
 fi
 expect "another user is given the one command" has "$err" "run: sudo apt-get install -y --no-install-recommends libeigen3-dev"

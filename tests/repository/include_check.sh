@@ -4,36 +4,36 @@ set -euo pipefail
 check=$1
 scratch=$(mktemp -d)
 trap 'rm -rf "$scratch"' EXIT
-house="$scratch/a house"
+tree="$scratch/a tree"
 failed=0
 
-new_house() {
-  rm -rf "$house"
-  mkdir -p "$house"/{kernels/base,core/{device,memory,tensor,ops,cuda,no_cuda},nn,optim,data/{files,images,loaders,without},dist/cuda,models,tests/core,bench}
-  echo '#include <string>' >"$house/kernels/base/check.h"
-  printf '%s\n' '#pragma once' '#include "tern/kernels/base/check.h"' 'inline int view() { return 1; }' >"$house/kernels/view.h"
-  echo '#include "tern/kernels/view.h"' >"$house/core/device/device.h"
-  echo '#include "tern/core/device/device.h"' >"$house/core/memory/allocator.h"
-  echo '#include "tern/core/memory/allocator.h"' >"$house/core/tensor.h"
-  echo '#include "tern/core/tensor.h"' >"$house/core/tensor/tensor.cpp"
-  printf '#include "tern/%s"\n' core/tensor.h kernels/view.h >"$house/core/ops/add.h"
-  echo '#include "tern/core/ops/add.h"' >"$house/core/cuda/stream.h"
-  echo '#include "tern/core/ops/add.h"' >"$house/core/no_cuda/stream.h"
-  printf '%s\n' '#include "tern/core/tensor.h"' '// #include "tern/models/model.h"' >"$house/nn/module.h"
-  echo '#include "tern/core/tensor.h"' >"$house/optim/sgd.h"
-  echo '#include "tern/core/tensor.h"' >"$house/data/files/text.h"
-  echo '#include "tern/data/files/text.h"' >"$house/data/images/image.h"
-  echo '#include "tern/data/images/image.h"' >"$house/data/without/image.cpp"
-  echo '#include "tern/data/images/image.h"' >"$house/data/loaders/loader.h"
-  printf '#include "tern/%s"\n' nn/module.h optim/sgd.h data/loaders/loader.h >"$house/dist/parallel.h"
-  printf '#include "tern/%s"\n' dist/parallel.h core/cuda/stream.h >"$house/dist/cuda/group.h"
-  echo '#include "tern/dist/parallel.h"' >"$house/models/model.h"
-  echo '#include "tern/models/model.h"' >"$house/tests/core/model.cpp"
-  echo '#include "tern/models/model.h"' >"$house/tern.h"
+new_tree() {
+  rm -rf "$tree"
+  mkdir -p "$tree"/{kernels/base,core/{device,memory,tensor,ops,cuda,no_cuda},nn,optim,data/{files,images,loaders,without},dist/cuda,models,tests/core,bench}
+  echo '#include <string>' >"$tree/kernels/base/check.h"
+  printf '%s\n' '#pragma once' '#include "tern/kernels/base/check.h"' 'inline int view() { return 1; }' >"$tree/kernels/view.h"
+  echo '#include "tern/kernels/view.h"' >"$tree/core/device/device.h"
+  echo '#include "tern/core/device/device.h"' >"$tree/core/memory/allocator.h"
+  echo '#include "tern/core/memory/allocator.h"' >"$tree/core/tensor.h"
+  echo '#include "tern/core/tensor.h"' >"$tree/core/tensor/tensor.cpp"
+  printf '#include "tern/%s"\n' core/tensor.h kernels/view.h >"$tree/core/ops/add.h"
+  echo '#include "tern/core/ops/add.h"' >"$tree/core/cuda/stream.h"
+  echo '#include "tern/core/ops/add.h"' >"$tree/core/no_cuda/stream.h"
+  printf '%s\n' '#include "tern/core/tensor.h"' '// #include "tern/models/model.h"' >"$tree/nn/module.h"
+  echo '#include "tern/core/tensor.h"' >"$tree/optim/sgd.h"
+  echo '#include "tern/core/tensor.h"' >"$tree/data/files/text.h"
+  echo '#include "tern/data/files/text.h"' >"$tree/data/images/image.h"
+  echo '#include "tern/data/images/image.h"' >"$tree/data/without/image.cpp"
+  echo '#include "tern/data/images/image.h"' >"$tree/data/loaders/loader.h"
+  printf '#include "tern/%s"\n' nn/module.h optim/sgd.h data/loaders/loader.h >"$tree/dist/parallel.h"
+  printf '#include "tern/%s"\n' dist/parallel.h core/cuda/stream.h >"$tree/dist/cuda/group.h"
+  echo '#include "tern/dist/parallel.h"' >"$tree/models/model.h"
+  echo '#include "tern/models/model.h"' >"$tree/tests/core/model.cpp"
+  echo '#include "tern/models/model.h"' >"$tree/tern.h"
 }
 
 accepts() {  # MODE WHAT
-  if ! bash "$check" "$1" "$house" >"$scratch/out" 2>&1; then
+  if ! bash "$check" "$1" "$tree" >"$scratch/out" 2>&1; then
     echo "FAILED: $1 rejects $2:"
     cat "$scratch/out"
     failed=1
@@ -41,10 +41,10 @@ accepts() {  # MODE WHAT
 }
 
 rejects() {  # MODE FILE LINE EXPECTED: LINE added to FILE is a violation whose report names FILE and EXPECTED
-  new_house
-  mkdir -p "$(dirname "$house/$2")"
-  printf '%s\n' "$3" >>"$house/$2"
-  if bash "$check" "$1" "$house" >"$scratch/out" 2>&1; then
+  new_tree
+  mkdir -p "$(dirname "$tree/$2")"
+  printf '%s\n' "$3" >>"$tree/$2"
+  if bash "$check" "$1" "$tree" >"$scratch/out" 2>&1; then
     echo "FAILED: $1 accepts '$3' in $2"
     failed=1
   elif ! grep -qF "$2" "$scratch/out" || ! grep -qF "$4" "$scratch/out"; then
@@ -54,9 +54,9 @@ rejects() {  # MODE FILE LINE EXPECTED: LINE added to FILE is a violation whose 
   fi
 }
 
-new_house
-accepts floors "a good house"
-accepts headers "a good house"
+new_tree
+accepts floors "a good tree"
+accepts headers "a good tree"
 
 rejects floors kernels/base/level.cpp '#include "tern/core/tensor.h"' 'kernels may not include core/tensor'
 rejects floors core/memory/allocator.h '#include "tern/core/tensor.h"' 'core/memory may not include core/tensor'
@@ -97,13 +97,13 @@ rejects headers nn/module.h 'struct Module {};' 'does not compile alone'  # the 
 rejects headers data/loaders/loader.h 'inline int loader() { int unused; return 0; }' 'does not compile alone'
 
 # A first include of a source file is checked when that file compiles; programs of benchmarks are not built in CI.
-new_house
-printf '%s\n' '#pragma once' 'std::vector<int> sizes();' >"$house/core/tensor/sizes.h"
-echo '#include "tern/core/tensor/sizes.h"' >"$house/core/tensor/other.cpp"
+new_tree
+printf '%s\n' '#pragma once' 'std::vector<int> sizes();' >"$tree/core/tensor/sizes.h"
+echo '#include "tern/core/tensor/sizes.h"' >"$tree/core/tensor/other.cpp"
 accepts headers "a header that a source file compiles first"
-mkdir -p "$house/bench/train"
-mv "$house/core/tensor/other.cpp" "$house/bench/train/other.cpp"
-if bash "$check" headers "$house" >"$scratch/out" 2>&1; then
+mkdir -p "$tree/bench/train"
+mv "$tree/core/tensor/other.cpp" "$tree/bench/train/other.cpp"
+if bash "$check" headers "$tree" >"$scratch/out" 2>&1; then
   echo "FAILED: headers takes a benchmark's word for core/tensor/sizes.h"
   failed=1
 fi

@@ -3,9 +3,9 @@
 # cmake, ninja and ctest. The stand-in for ctest has one_test, which fails if the file contains "broken".
 set -uo pipefail
 source "$(dirname "${BASH_SOURCE[0]}")/support.sh"
-house="$scratch/a house" bin=$scratch/bin
-mkdir -p "$house/tests/faults/faults" "$bin" "$scratch/results"
-cp "$1" "$house/tests/faults/run.sh"
+tree="$scratch/a tree" bin=$scratch/bin
+mkdir -p "$tree/tests/faults/faults" "$bin" "$scratch/results"
+cp "$1" "$tree/tests/faults/run.sh"
 unset TERN_TEST_RESULTS
 
 stand_in "$bin/cmake" </dev/null
@@ -21,13 +21,13 @@ elif grep -q broken "$2/../../file.cpp"; then
 fi
 END
 export PATH="$bin:$PATH"
-printf 'good\nother\n' >"$house/file.cpp"
-mkdir "$house/moved"
-printf 'elsewhere\n' >"$house/moved/other.cpp"
+printf 'good\nother\n' >"$tree/file.cpp"
+mkdir "$tree/moved"
+printf 'elsewhere\n' >"$tree/moved/other.cpp"
 fault() {  # NAME TESTS ORIGINAL REPLACEMENT
-  printf '%s: a reason\n-%s\n+%s\n' "$1" "$3" "$4" >"$house/tests/faults/faults/$2.fault"
+  printf '%s: a reason\n-%s\n+%s\n' "$1" "$3" "$4" >"$tree/tests/faults/faults/$2.fault"
 }
-run() { out=$(bash "$house/tests/faults/run.sh" --work "$scratch/work" "$@" 2>&1) && status=0 || status=$?; }
+run() { out=$(bash "$tree/tests/faults/run.sh" --work "$scratch/work" "$@" 2>&1) && status=0 || status=$?; }
 expect() {  # WHAT STATUS TEXT
   if [[ $status != "$2" || $out != *"$3"* ]]; then
     printf 'FAILED: %s\n  status %s, expected %s\n  printed: %s\n  expected: %s\n' "$1" "$status" "$2" "$out" "$3"
@@ -39,7 +39,7 @@ fault caught one_test good broken
 run
 expect "a fault that is caught passes" 0 "1 of 1 faults caught, 0 missed, 0 stale, 0 do not build, 0 skipped"
 fault skipped absent_test good broken
-sed -i 's/^-/also: unknown_test\n&/' "$house/tests/faults/faults/absent_test.fault"
+sed -i 's/^-/also: unknown_test\n&/' "$tree/tests/faults/faults/absent_test.fault"
 run
 expect "a fault whose tests cannot be built is no success" 77 "1 of 1 faults caught, 0 missed, 0 stale, 0 do not build, 1 skipped"
 expect "how to pass without it is said" 77 "--allow-skipped"
@@ -55,7 +55,7 @@ out=$(ls "$scratch/results")
 [[ $out == faults_planted ]] || { echo "FAILED: tests in the copy wrote $out"; failed=1; }
 
 # Several faults of one test.
-faults() { printf '%s\n' 'caught: a reason' '-good' '+broken' '' "$@" >"$house/tests/faults/faults/one_test.fault"; }
+faults() { printf '%s\n' 'caught: a reason' '-good' '+broken' '' "$@" >"$tree/tests/faults/faults/one_test.fault"; }
 faults 'missed: a reason' '-other' '+another'
 run --allow-skipped
 expect "a fault that is missed fails" 1 "1 of 2 faults caught, 1 missed"
@@ -73,7 +73,7 @@ expect "the look at the sources alone finds it" 1 "does not fit the sources: its
 faults 'moved: a reason' '-elsewhere' '+broken'
 run --only moved
 expect "the text is found in whatever file it is" 1 "0 of 1 faults caught, 1 missed, 0 stale"
-printf 'elsewhere\ngood\n' >"$house/moved/other.cpp"
+printf 'elsewhere\ngood\n' >"$tree/moved/other.cpp"
 run --only caught
 expect "text in two files is stale" 1 "1 stale"
 run --fit
@@ -89,7 +89,7 @@ expect "a setting that there is not is an error" 2 "one_test.fault:6: expected a
 faults 'caught: a reason' '-good' '+broken'
 run
 expect "two faults of one name are an error" 2 "there are two faults 'caught'"
-rm "$house/tests/faults/faults/one_test.fault"
+rm "$tree/tests/faults/faults/one_test.fault"
 run --unknown
 expect "an unknown option is wrong usage" 2 "unknown option --unknown"
 
