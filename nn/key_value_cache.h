@@ -16,7 +16,7 @@ struct KeyValueCacheOptions {
 /// calls extend() once for the new tokens, and then, under NoGrad, attention() of each of its layers:
 ///
 ///   cache.extend(counts);                                  // new tokens of each sequence: a prompt, then 1, 1, ...
-///   x = attention_layer.forward(x, cache, /*layer=*/0);    // nn::MultiHeadAttention
+///   x = attention_layer.forward(x, cache, /*layer=*/0);    // nn::PackedAttention
 ///
 /// The first call of a layer decides heads, head_dim and dtype. Memory: 2 * layers * sequences * room * kv_heads *
 /// head_dim elements, where room is the capacity or, without one, 16 doubled until the longest sequence fits. While a

@@ -45,7 +45,7 @@ class Block final : public nn::Module {
 
  private:
   nn::RMSNorm norm1_;
-  nn::MultiHeadAttention attention_;
+  nn::PackedAttention attention_;
   nn::RMSNorm norm2_;
   nn::GatedFeedForward feed_;
 };

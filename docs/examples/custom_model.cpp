@@ -25,7 +25,7 @@ class Sentiment final : public nn::Module {
 
  private:
   nn::Embedding word_;
-  nn::MultiHeadAttention attention_;
+  nn::PackedAttention attention_;
   nn::LayerNorm norm_;
   nn::Dropout dropout_;
   nn::Linear head_;

@@ -28,7 +28,7 @@ class Block final : public nn::Module {
 
  private:
   nn::LayerNorm norm1_;
-  nn::MultiHeadAttention attention_;
+  nn::PackedAttention attention_;
   nn::LayerNorm norm2_;
   nn::FeedForward feed_;
   nn::Dropout dropout_;

@@ -11,7 +11,7 @@
 namespace tern::models {
 namespace {
 
-nn::MultiHeadAttentionOptions attention_options(const EncoderOptions& options) {
+nn::PackedAttentionOptions attention_options(const EncoderOptions& options) {
   return {.qkv_bias = options.qkv_bias,
           .dropout = options.attention_dropout,
           .weight_init = nn::init::normal(0, options.initializer_range)};

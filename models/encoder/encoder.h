@@ -53,7 +53,7 @@ class EncoderLayer final : public nn::Module {
   DropoutOptions attention_output_dropout(const Tensor& row_keys) const;
 
   EncoderOptions options_;
-  nn::MultiHeadAttention attention_;
+  nn::PackedAttention attention_;
   nn::LayerNorm attention_norm_;
   nn::FeedForward feed_forward_;
   nn::LayerNorm output_norm_;

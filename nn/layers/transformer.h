@@ -8,7 +8,7 @@
 #include "tern/nn/layers/containers.h"
 #include "tern/nn/layers/dropout.h"
 #include "tern/nn/layers/layer_norm.h"
-#include "tern/nn/layers/torch_attention.h"
+#include "tern/nn/layers/multihead_attention.h"
 
 namespace tern::nn {
 

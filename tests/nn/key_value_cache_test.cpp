@@ -26,13 +26,13 @@ constexpr int64_t kHeadDim = 6;
 
 nn::Scope scope(DType dtype = float64) { return nn::Scope({.dtype = dtype, .generator = fresh_generator(3)}); }
 
-nn::MultiHeadAttention attention_of(const Case& c) {
-  return nn::MultiHeadAttention(scope(), c.heads * kHeadDim, c.heads,
-                                {.causal = true,
-                                 .window = c.window,
-                                 .kv_heads = c.kv_heads,
-                                 .rotary = c.rotary,
-                                 .weight_init = nn::init::normal(0, 0.5)});
+nn::PackedAttention attention_of(const Case& c) {
+  return nn::PackedAttention(scope(), c.heads * kHeadDim, c.heads,
+                             {.causal = true,
+                              .window = c.window,
+                              .kv_heads = c.kv_heads,
+                              .rotary = c.rotary,
+                              .weight_init = nn::init::normal(0, 0.5)});
 }
 
 /// x weight^T.
@@ -59,7 +59,7 @@ void rotate(double* x, int64_t position, const RotaryOptions& options) {
 }
 
 /// Causal self-attention of one sequence x [tokens, width].
-Numbers defined(const nn::MultiHeadAttention& layer, const Case& c, const Tensor& x) {
+Numbers defined(const nn::PackedAttention& layer, const Case& c, const Tensor& x) {
   const int64_t tokens = x.size(0), row = (c.heads + 2 * c.kv_heads) * kHeadDim;
   const StateView state = layer.state_dict();
   Numbers qkv = product(x.to_vector<double>(), find(state, "qkv.weight"));  // the biases are 0 at first
@@ -90,7 +90,7 @@ void expect_numbers(const Tensor& got, const Numbers& want) {
 }
 
 /// The outputs of each sequence x[s], whose tokens come in the steps; steps[i][s] are sequence s's in step i.
-std::vector<Tensor> through_cache(const nn::MultiHeadAttention& layer, nn::KeyValueCache& cache,
+std::vector<Tensor> through_cache(const nn::PackedAttention& layer, nn::KeyValueCache& cache,
                                   const std::vector<Tensor>& x, const std::vector<Counts>& steps) {
   const NoGrad off;
   std::vector<std::vector<Tensor>> parts(x.size());
@@ -107,13 +107,13 @@ std::vector<Tensor> through_cache(const nn::MultiHeadAttention& layer, nn::KeyVa
   return result;
 }
 
-TEST(MultiHeadAttention, GroupsRotaryAndWindowsWithAndWithoutACache) {
+TEST(PackedAttention, GroupsRotaryAndWindowsWithAndWithoutACache) {
   const std::vector<Counts> steps = {{5, 0, 3}, {1, 1, 1}, {0, 7, 20}, {1, 0, 1}, {1, 2, 1}};  // grows at the third
   const Counts lengths = {8, 10, 26};
   for (const Case& c : kCases)
     for (const int64_t capacity : {int64_t{0}, int64_t{27}}) {
       SCOPED_TRACE(testing::Message() << c.heads << " heads, " << c.kv_heads << ", window " << c.window);
-      const nn::MultiHeadAttention layer = attention_of(c);
+      const nn::PackedAttention layer = attention_of(c);
       std::vector<Tensor> x;
       for (size_t s = 0; s < 3; ++s) x.push_back(fresh_normal({lengths[s], c.heads * kHeadDim}, 20 + s, float64));
       nn::KeyValueCache cache(1, 3, {.capacity = capacity});
@@ -137,7 +137,7 @@ TEST(MultiHeadAttention, GroupsRotaryAndWindowsWithAndWithoutACache) {
 
 TEST(KeyValueCache, TruncatesSelectsAndStartsAnew) {
   const Case& c = kCases[1];
-  const nn::MultiHeadAttention layer = attention_of(c);
+  const nn::PackedAttention layer = attention_of(c);
   const Tensor a = fresh_normal({20, 24}, 1, float64), b = fresh_normal({20, 24}, 2, float64);
   const auto last = [](const Tensor& x, int64_t first, int64_t end) { return x.slice(0, first, end); };
   nn::KeyValueCache cache(1, 2);
@@ -160,7 +160,7 @@ TEST(KeyValueCache, TruncatesSelectsAndStartsAnew) {
 }
 
 TEST(KeyValueCache, Errors) {
-  const nn::MultiHeadAttention layer = attention_of(kCases[1]);
+  const nn::PackedAttention layer = attention_of(kCases[1]);
   const Tensor x = fresh_normal({4, 24}, 1, float64);
   expect_error([] { nn::KeyValueCache(0, 1); }, {"at least 1 layer"});
   expect_error([] { nn::KeyValueCache(1, 1, {.capacity = -1}); }, {"capacity", "-1"});
@@ -194,13 +194,13 @@ TEST(KeyValueCache, Errors) {
   cache.reset();
   cache.extend({2, 2});
   expect_error([&] { layer.forward(x, cache, 0); }, {"NoGrad"});
-  const nn::MultiHeadAttention open(scope(), 24, 4);
+  const nn::PackedAttention open(scope(), 24, 4);
   expect_error([&] { open.forward(x, cache, 0); }, {"must be causal"});
 }
 
 /// forward() is the output's projection of the values that probabilities() weights; the first sequence begins with a
 /// token that is none, so that with causal its query sees nothing.
-TEST(MultiHeadAttention, ProbabilitiesAreThoseOfForward) {
+TEST(PackedAttention, ProbabilitiesAreThoseOfForward) {
   constexpr int64_t kSequences = 2, kLength = 7;
   for (const Case& c : kCases)
     for (const bool causal : {false, true})
@@ -208,7 +208,7 @@ TEST(MultiHeadAttention, ProbabilitiesAreThoseOfForward) {
         SCOPED_TRACE(std::to_string(c.heads) + " heads, " + std::to_string(c.kv_heads) + " of keys, window " +
                      std::to_string(c.window) + (causal ? ", causal" : "") + (padded ? ", padded" : ""));
         const int64_t width = c.heads * kHeadDim, kv_width = c.kv_heads * kHeadDim;
-        const nn::MultiHeadAttention layer(
+        const nn::PackedAttention layer(
             scope(), width, c.heads,
             {.causal = causal, .window = c.window, .kv_heads = c.kv_heads, .rotary = c.rotary});
         Tensor mask = ones({kSequences, kLength}, {.dtype = int64});
@@ -277,10 +277,10 @@ TEST(KeyValueCache, ABiasIsThatOfTheNewTokens) {
   }
 }
 
-TEST(MultiHeadAttention, RefusesWhatGroupsAndRotaryDoNotHave) {
-  expect_error([] { nn::MultiHeadAttention(scope(), 24, 4, {.kv_heads = 3}); }, {"kv_heads", "4", "3"});
-  expect_error([] { nn::MultiHeadAttention(scope(), 24, 4, {.kv_heads = -1}); }, {"kv_heads", "-1"});
-  const nn::MultiHeadAttention grouped = attention_of(kCases[3]), rotated = attention_of(kCases[4]);
+TEST(PackedAttention, RefusesWhatGroupsAndRotaryDoNotHave) {
+  expect_error([] { nn::PackedAttention(scope(), 24, 4, {.kv_heads = 3}); }, {"kv_heads", "4", "3"});
+  expect_error([] { nn::PackedAttention(scope(), 24, 4, {.kv_heads = -1}); }, {"kv_heads", "-1"});
+  const nn::PackedAttention grouped = attention_of(kCases[3]), rotated = attention_of(kCases[4]);
   const Tensor x = fresh_normal({4, 12}, 1, float64);
   const SequenceLayout layout = packed_layout({4});
   expect_error([&] { grouped.probabilities(x, packed_layout({1, 3})); }, {"one length", "4 tokens in 2 sequences"});

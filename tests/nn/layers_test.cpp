@@ -405,8 +405,8 @@ void randomise(nn::Module& module) {
   module.load_state_dict(state);
 }
 
-TEST(MultiHeadAttention, ParametersAsInPyTorch) {
-  const nn::MultiHeadAttention attention(scope(), 96, 4);
+TEST(PackedAttention, ParametersAsInPyTorch) {
+  const nn::PackedAttention attention(scope(), 96, 4);
   const StateView state = attention.state_dict();
   ASSERT_EQ(state.size(), 4u);
   EXPECT_EQ(find(state, "qkv.weight").shape(), (Shape{288, 96}));
@@ -418,15 +418,15 @@ TEST(MultiHeadAttention, ParametersAsInPyTorch) {
   const double bound = std::sqrt(6.0 / (288 + 96));
   EXPECT_LE(largest, bound * (1 + 0x1p-23));
   EXPECT_GE(largest, 0.999 * bound);
-  EXPECT_THROW(nn::MultiHeadAttention(scope(), 10, 3), Error);
-  EXPECT_THROW(nn::MultiHeadAttention(scope(), 0, 1), Error);
-  EXPECT_THROW(nn::MultiHeadAttention(scope(), 4, 2, {.dropout = -0.1}), Error);
+  EXPECT_THROW(nn::PackedAttention(scope(), 10, 3), Error);
+  EXPECT_THROW(nn::PackedAttention(scope(), 0, 1), Error);
+  EXPECT_THROW(nn::PackedAttention(scope(), 4, 2, {.dropout = -0.1}), Error);
 }
 
-TEST(MultiHeadAttention, PaddedAndPackedAgreeWithComposed) {
+TEST(PackedAttention, PaddedAndPackedAgreeWithComposed) {
   for (const bool causal : {false, true})
     for (const bool bias : {false, true}) {
-      nn::MultiHeadAttention attention(scope(1, float64), 12, 3, {.bias = bias, .causal = causal});
+      nn::PackedAttention attention(scope(1, float64), 12, 3, {.bias = bias, .causal = causal});
       randomise(attention);
       const StateView state = attention.state_dict();
       const Tensor x = fresh_normal({2, 7, 12}, 8, float64);
@@ -443,8 +443,8 @@ TEST(MultiHeadAttention, PaddedAndPackedAgreeWithComposed) {
     }
 }
 
-TEST(MultiHeadAttention, CrossAttentionAgreesWithComposed) {
-  nn::MultiHeadAttention attention(scope(1, float64), 8, 2);
+TEST(PackedAttention, CrossAttentionAgreesWithComposed) {
+  nn::PackedAttention attention(scope(1, float64), 8, 2);
   randomise(attention);
   const Tensor x = fresh_normal({5, 8}, 8, float64), memory = fresh_normal({9, 8}, 9, float64);
   const Tensor y = attention.forward(x, packed_layout({2, 3}), memory, packed_layout({4, 5}));
@@ -457,9 +457,9 @@ TEST(MultiHeadAttention, CrossAttentionAgreesWithComposed) {
   EXPECT_THROW(attention.forward(x), Error);
 }
 
-TEST(MultiHeadAttention, GradientsAgreeWithComposed) {
+TEST(PackedAttention, GradientsAgreeWithComposed) {
   const auto gradients = [](bool fused, bool cross) {
-    nn::MultiHeadAttention attention(scope(1, float64), 8, 2);
+    nn::PackedAttention attention(scope(1, float64), 8, 2);
     randomise(attention);
     const Tensor x = fresh_normal({6, 8}, 8, float64), memory = cross ? fresh_normal({4, 8}, 9, float64) : x;
     const SequenceLayout layout = packed_layout({6});
@@ -487,8 +487,8 @@ TEST(MultiHeadAttention, GradientsAgreeWithComposed) {
   }
 }
 
-TEST(MultiHeadAttention, DropoutOnlyInTraining) {
-  nn::MultiHeadAttention attention(scope(), 8, 2, {.dropout = 0.5});
+TEST(PackedAttention, DropoutOnlyInTraining) {
+  nn::PackedAttention attention(scope(), 8, 2, {.dropout = 0.5});
   const Tensor x = fresh_normal({1, 16, 8}, 3);
   EXPECT_NE(attention.forward(x).to_vector<float>(), attention.forward(x).to_vector<float>());
   attention.eval();

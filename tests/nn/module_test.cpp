@@ -384,7 +384,7 @@ TEST(Module, ErrorsNameTheModule) {
 TEST(Module, HooksOfEveryLayer) {
   const Tensor x = fresh_normal({1, 6, 4}, 1);
   const nn::Scope s = scope();
-  nn::Sequential layers(s, nn::make<nn::LayerNorm>(4), nn::make<nn::RMSNorm>(4), nn::make<nn::MultiHeadAttention>(4, 2),
+  nn::Sequential layers(s, nn::make<nn::LayerNorm>(4), nn::make<nn::RMSNorm>(4), nn::make<nn::PackedAttention>(4, 2),
                         nn::make<nn::FeedForward>(4, 8), nn::make<nn::GatedFeedForward>(4, 8), nn::make<nn::GELU>(),
                         nn::make<nn::PReLU>(), nn::make<nn::Dropout>(0.0), nn::make<nn::DropPath>(0.0),
                         nn::make<nn::Linear>(4, 4), nn::make<nn::GLU>(), nn::make<nn::Flatten>(),

@@ -1,4 +1,4 @@
-#include "tern/nn/layers/torch_attention.h"
+#include "tern/nn/layers/multihead_attention.h"
 
 #include <cmath>
 

@@ -30,7 +30,7 @@ enum class AttentionWeights { kNone, kAverage, kPerHead };
 
 /// torch.nn.MultiheadAttention, with its arguments and parameter names ("in_proj_weight" or "q_proj_weight", ...,
 /// "in_proj_bias", "out_proj.weight"), without add_bias_kv and add_zero_attn (Vaswani et al., arXiv:1706.03762).
-/// MultiHeadAttention takes packed sequences and is what Tern's encoder is made of.
+/// PackedAttention takes packed sequences and is what Tern's encoder is made of.
 class MultiheadAttention final : public Module {
  public:
   /// embed must be a multiple of heads.

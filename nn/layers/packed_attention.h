@@ -10,7 +10,7 @@
 
 namespace tern::nn {
 
-struct MultiHeadAttentionOptions {
+struct PackedAttentionOptions {
   bool bias = true;      // of the projections
   bool qkv_bias = true;  // false: the output's projection alone has one
   double dropout = 0;    // of the probabilities, in training
@@ -24,10 +24,10 @@ struct MultiHeadAttentionOptions {
 /// Multi-head attention (Vaswani et al., arXiv:1706.03762), with fewer heads of keys and values on request (Ainslie et
 /// al., arXiv:2305.13245). Parameters: "qkv" [width + 2 * kv_width, width], whose rows are the query's, the key's and
 /// the value's projection (torch's in_proj_weight), and "out" [width, width]; kv_width is width / heads * kv_heads.
-class MultiHeadAttention final : public Module {
+class PackedAttention final : public Module {
  public:
   /// width must be a multiple of heads.
-  MultiHeadAttention(const Scope& s, int64_t width, int64_t heads, const MultiHeadAttentionOptions& options = {});
+  PackedAttention(const Scope& s, int64_t width, int64_t heads, const PackedAttentionOptions& options = {});
 
   /// Self-attention of packed or flattened sequences. x: [tokens, width]; result the same.
   Tensor forward(const Tensor& x, const SequenceLayout& layout) const;
