@@ -62,24 +62,6 @@ __device__ inline void block_barrier([[maybe_unused]] CallSite where = CallSite:
 #endif
 }
 
-/// Named barriers 1 to 15 for parts of a block. `threads` (a multiple of 32) threads take part: some may only arrive
-/// and continue (producers), the others wait (consumers). Whole warps call them.
-__device__ inline void named_barrier_wait(int id, int threads, [[maybe_unused]] CallSite where = CallSite::current()) {
-#ifdef TERN_SIMT
-  simt::named_barrier(id, threads, true, where);
-#else
-  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
-#endif
-}
-__device__ inline void named_barrier_arrive(int id, int threads,
-                                            [[maybe_unused]] CallSite where = CallSite::current()) {
-#ifdef TERN_SIMT
-  simt::named_barrier(id, threads, false, where);
-#else
-  asm volatile("bar.arrive %0, %1;" ::"r"(id), "r"(threads) : "memory");
-#endif
-}
-
 namespace detail {
 
 /// A stream and the location of the launch() call, where the conversion from Stream takes place.

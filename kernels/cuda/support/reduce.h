@@ -49,14 +49,6 @@ template <int kLanes = kWarpSize, class T>
 __device__ inline T warp_sum(T value, CallSite where = CallSite::current()) {
   return warp_reduce<kLanes>(value, Sum{}, where);
 }
-template <int kLanes = kWarpSize, class T>
-__device__ inline T warp_max(T value, CallSite where = CallSite::current()) {
-  return warp_reduce<kLanes>(value, Maximum{}, where);
-}
-template <int kLanes = kWarpSize, class T>
-__device__ inline T warp_min(T value, CallSite where = CallSite::current()) {
-  return warp_reduce<kLanes>(value, Minimum{}, where);
-}
 
 /// Reduces over a one-dimensional block of kThreads threads, all of which call it. `none` is op's neutral element. Ends
 /// with a barrier, so that it can be called again.
@@ -82,17 +74,6 @@ __device__ inline T block_reduce(T value, Op op, T none, CallSite where = CallSi
 template <int kThreads, class T>
 __device__ inline T block_sum(T value, CallSite where = CallSite::current()) {
   return block_reduce<kThreads>(value, Sum{}, T(0), where);
-}
-/// The largest value; for floating types and signed integers.
-template <int kThreads, class T>
-__device__ inline T block_max(T value, CallSite where = CallSite::current()) {
-  using Limits = std::numeric_limits<T>;
-  return block_reduce<kThreads>(value, Maximum{}, Limits::has_infinity ? -Limits::infinity() : Limits::lowest(), where);
-}
-template <int kThreads, class T>
-__device__ inline T block_min(T value, CallSite where = CallSite::current()) {
-  using Limits = std::numeric_limits<T>;
-  return block_reduce<kThreads>(value, Minimum{}, Limits::has_infinity ? Limits::infinity() : Limits::max(), where);
 }
 
 }  // namespace tern::kernels::cuda

@@ -46,67 +46,40 @@ void take_vote(Warp& warp, Vote vote, unsigned lanes) {
 
 // --- block ---
 
-void Scheduler::open_barrier(int id) {
-  Barrier& barrier = barriers_[id];
+void Scheduler::open_barrier() {
+  Barrier& barrier = barrier_;
   barrier.result = barrier.kind == BarrierKind::kCount ? barrier.votes
-                   : barrier.kind == BarrierKind::kAnd ? barrier.votes == barrier.expected
+                   : barrier.kind == BarrierKind::kAnd ? barrier.votes == thread_count_
                                                        : barrier.kind == BarrierKind::kOr && barrier.votes > 0;
-  barrier.arrived.reset();
   barrier.arrivals = 0;
   barrier.votes = 0;
   ++barrier.generation;
   for (int t = 0; t < thread_count_; ++t) {
-    if (threads_[t].state != State::kAtBarrier || threads_[t].barrier != id) continue;
+    if (threads_[t].state != State::kAtBarrier) continue;
     threads_[t].state = State::kReady;
     warps_[t / 32].ready |= 1u << (t % 32);
   }
 }
 
-void Scheduler::pass_barrier(int id, bool predicate, bool wait, Location where) {
-  Barrier& barrier = barriers_[id];
-  if (barrier.arrived.test(running_)) fail("a thread arrives twice at a barrier, ", where);
-  barrier.arrived.set(running_);
-  const bool last = ++barrier.arrivals == barrier.expected;
-  barrier.votes += predicate ? 1 : 0;
-  void* key = &barrier.keys[barrier.generation % 2];
-  sanitizer::release(key);
-  if (last) {
-    open_barrier(id);
-  } else if (wait) {
-    thread().barrier = id;
-    wait_in(State::kAtBarrier, where);
-  }
-  if (wait) sanitizer::acquire(key);
-}
-
 int Scheduler::block_barrier(BarrierKind kind, bool predicate, Location where) {
-  Barrier& barrier = barriers_[0];
+  Barrier& barrier = barrier_;
   if (live_ != thread_count_)
     fail("__syncthreads after ", thread_count_ - live_, " threads have left the kernel, ", where);
   if (barrier.arrivals == 0) {
     barrier.kind = kind;
-    barrier.expected = thread_count_;
     barrier.where = where;
   } else if (barrier.kind != kind || !same_place(barrier.where, where)) {
     fail("threads of one block wait at different barriers: ", barrier.where, " and ", where);
   }
-  pass_barrier(0, predicate, true, where);
+  barrier.votes += predicate ? 1 : 0;
+  void* key = &barrier.keys[barrier.generation % 2];
+  sanitizer::release(key);
+  if (++barrier.arrivals == thread_count_)
+    open_barrier();
+  else
+    wait_in(State::kAtBarrier, where);
+  sanitizer::acquire(key);
   return barrier.result;
-}
-
-void Scheduler::named_barrier(int id, int threads, bool wait, Location where) {
-  if (id < 1 || id >= kNamedBarriers) fail("named barriers are 1 to 15, not ", id, ", ", where);
-  if (threads < 32 || threads % 32 != 0 || threads > thread_count_)
-    fail("a named barrier takes whole warps of the block, not ", threads, " threads, ", where);
-  Barrier& barrier = barriers_[id];
-  if (barrier.arrivals == 0) {
-    barrier.kind = BarrierKind::kPlain;
-    barrier.expected = threads;
-    barrier.where = where;
-  } else if (barrier.expected != threads) {
-    fail("threads give different counts to one named barrier: ", barrier.where, " and ", where);
-  }
-  pass_barrier(id, false, wait, where);
 }
 
 // --- warp ---
@@ -189,9 +162,6 @@ void fail(const char* message, Location where) { Scheduler::current().fail(messa
 
 int block_barrier(BarrierKind kind, bool predicate, Location where) {
   return Scheduler::current().block_barrier(kind, predicate, where);
-}
-void named_barrier(int id, int threads, bool wait, Location where) {
-  Scheduler::current().named_barrier(id, threads, wait, where);
 }
 void warp_barrier(unsigned mask, Location where) { Scheduler::current().warp_barrier(mask, where); }
 

@@ -76,8 +76,6 @@ inline void require(bool condition, const char* message, Location where) {
 enum class BarrierKind : uint8_t { kPlain, kCount, kAnd, kOr };
 /// __syncthreads and its variants. Returns 0, the number of threads with a true predicate, whether all have, or any.
 int block_barrier(BarrierKind kind, bool predicate, Location where);
-/// Barriers 1 to 15: `threads` threads take part; those that wait continue when all have arrived.
-void named_barrier(int id, int threads, bool wait, Location where);
 void warp_barrier(unsigned mask, Location where);
 
 /// The value of lane `source`; all bits set when that lane does not take part (undefined in CUDA).

@@ -69,24 +69,6 @@ __global__ void copies_kernel(const int* in, int* out) {
   out[t] = tile[t];
 }
 
-/// A named barrier at which one side only arrives.
-template <bool kOrdered>
-__global__ void named_kernel(int* out) {
-  TERN_SHARED(int, tile, [64]);
-  const int t = static_cast<int>(threadIdx.x);
-  if (t < 64) {
-    tile[t] = t;
-    named_barrier_arrive(1, 128);
-    out[t] = t;
-  } else {
-    if constexpr (kOrdered)
-      named_barrier_wait(1, 128);
-    else
-      named_barrier_arrive(1, 128);
-    out[t] = tile[t - 64] + 64;
-  }
-}
-
 /// All threads write the same value, which is right under every schedule; with atomics it is not a race.
 template <bool kOrdered>
 __global__ void same_value_kernel(int* out, int* found) {
@@ -122,7 +104,6 @@ std::vector<Racer> racers() {
   return {plain("halves", halves_kernel<true>, halves_kernel<false>),
           plain("lanes", lanes_kernel<true>, lanes_kernel<false>),
           plain("reuse", reuse_kernel<true>, reuse_kernel<false>),
-          plain("named", named_kernel<true>, named_kernel<false>),
           {"copies",
            [](bool in_order, int* out) {
              alignas(16) int in[kThreads];

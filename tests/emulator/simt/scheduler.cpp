@@ -185,11 +185,8 @@ void Scheduler::prepare_threads() {
     thread.products.clear();
     thread.sums.clear();
   }
-  for (Barrier& barrier : barriers_) {
-    barrier.arrived.reset();
-    barrier.arrivals = 0;
-    barrier.votes = 0;
-  }
+  barrier_.arrivals = 0;
+  barrier_.votes = 0;
   free_fibers_.clear();
   for (int f = thread_count_ - 1; f >= 0; --f) free_fibers_.push_back(f);
   live_ = thread_count_;
@@ -275,9 +272,8 @@ void Scheduler::thread_done() {
         finish(own, operation, running_ / 32);
     }
   }
-  const Barrier& barrier = barriers_[0];
-  if (barrier.arrivals > 0 && barrier.arrivals == live_)
-    set_error(concatenate(thread_count_ - live_, " threads left the kernel while the others wait at ", barrier.where));
+  if (barrier_.arrivals > 0 && barrier_.arrivals == live_)
+    set_error(concatenate(thread_count_ - live_, " threads left the kernel while the others wait at ", barrier_.where));
 }
 
 /// Continues on the same stack with the warp's next thread that has not started, without a switch.

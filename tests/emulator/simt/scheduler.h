@@ -1,7 +1,6 @@
 #pragma once
 // The state of the running block, and the selection of the next thread. One Scheduler per host thread.
 
-#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <sstream>
@@ -16,7 +15,6 @@ namespace simt {
 
 inline constexpr int kMaxThreads = 1024;
 inline constexpr int kMaxWarps = kMaxThreads / 32;
-inline constexpr int kNamedBarriers = 16;                // 0 is __syncthreads
 inline constexpr size_t kStackBytes = 256 * 1024;        // per thread; only pages in use take memory
 inline constexpr size_t kStaticSharedLimit = 48 * 1024;  // CUDA's limit for variables
 inline constexpr size_t kSharedLimit = 227 * 1024;       // sm_90's limit for variables and dynamic memory together
@@ -46,7 +44,6 @@ struct PendingSums {
 struct Thread {
   State state = State::kFresh;
   int fiber = -1;
-  int barrier = 0;             // the barrier that the thread waits at
   unsigned warp_barriers = 0;  // number passed so far
   unsigned copy_group = 0;
   std::vector<PendingCopy> copies;
@@ -87,8 +84,7 @@ struct Written {
 };
 
 struct Barrier {
-  std::bitset<kMaxThreads> arrived;
-  int arrivals = 0, expected = 0, votes = 0;
+  int arrivals = 0, votes = 0;
   int result = 0;  // of the previous generation
   BarrierKind kind = BarrierKind::kPlain;
   unsigned generation = 0;
@@ -135,7 +131,6 @@ class Scheduler {
   }
   void yield();
   int block_barrier(BarrierKind kind, bool predicate, Location where);
-  void named_barrier(int id, int threads, bool wait, Location where);
   void warp_barrier(unsigned mask, Location where);
   /// Returns when every live lane of the mask has arrived and the results are available.
   void arrive(unsigned mask, WarpKind kind, Vote vote, Combine combine, Location where);
@@ -173,8 +168,7 @@ class Scheduler {
   unsigned pick(unsigned lanes);
   uint64_t random();
   void wait_in(State state, Location where);
-  void pass_barrier(int id, bool predicate, bool wait, Location where);
-  void open_barrier(int id);
+  void open_barrier();
   void finish(Warp& warp, WarpOperation& operation, int warp_index);
   void set_error(std::string message);
   [[noreturn]] void leave();
@@ -192,7 +186,7 @@ class Scheduler {
   Fiber host_;
   Thread threads_[kMaxThreads];
   Warp warps_[kMaxWarps];
-  Barrier barriers_[kNamedBarriers];
+  Barrier barrier_;
   std::unique_ptr<Written[]> written_;  // for each 16 bytes of the arena
   int thread_count_ = 0, warp_count_ = 0, live_ = 0, running_ = -1;
   uint64_t random_state_ = 1;

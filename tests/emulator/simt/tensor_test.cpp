@@ -303,14 +303,14 @@ template <int kThreads, class T>
 __global__ void reduce_kernel(const T* in, T* out) {
   const T value = in[blockIdx.x * kThreads + threadIdx.x];
   const T results[] = {block_sum<kThreads>(value),
-                       block_max<kThreads>(value),
-                       block_min<kThreads>(value),
+                       block_reduce<kThreads>(value, Maximum{}, std::numeric_limits<T>::lowest()),
+                       block_reduce<kThreads>(value, Minimum{}, std::numeric_limits<T>::max()),
                        warp_sum(value),
-                       warp_max(value),
-                       warp_min(value),
+                       warp_reduce(value, Maximum{}),
+                       warp_reduce(value, Minimum{}),
                        warp_sum<8>(value),
-                       warp_max<2>(value),
-                       warp_min<1>(value)};
+                       warp_reduce<2>(value, Maximum{}),
+                       warp_reduce<1>(value, Minimum{})};
   for (int i = 0; i < 9; ++i) out[(blockIdx.x * 9 + i) * kThreads + threadIdx.x] = results[i];
 }
 

@@ -98,33 +98,6 @@ TEST(Emulator, BarriersThatCount) {
   });
 }
 
-/// The first warp fills two buffers in turn, the second one empties them: barriers 1, 2 mean "full", 3, 4 "empty".
-__global__ void pipeline_kernel(int* out, int rounds) {
-  TERN_SHARED(int, buffer, [2][32]);
-  const int lane = static_cast<int>(threadIdx.x) % 32;
-  for (int round = 0; round < rounds; ++round) {
-    const int b = round % 2;
-    if (threadIdx.x < 32) {
-      if (round >= 2) named_barrier_wait(3 + b, 64);
-      buffer[b][lane] = round * 32 + lane;
-      named_barrier_arrive(1 + b, 64);
-    } else {
-      named_barrier_wait(1 + b, 64);
-      out[round * 32 + lane] = buffer[b][31 - lane];
-      if (round + 2 < rounds) named_barrier_arrive(3 + b, 64);
-    }
-  }
-}
-
-TEST(Emulator, NamedBarriersJoinPartsOfABlock) {
-  for_each_schedule([] {
-    constexpr int kRounds = 7;
-    std::vector<int> out(kRounds * 32);
-    launch(pipeline_kernel, 1, 64, 0, kCuda, out.data(), kRounds);
-    for (int i = 0; i < kRounds * 32; ++i) EXPECT_EQ(out[i], i / 32 * 32 + 31 - i % 32);
-  });
-}
-
 // --- shared memory ---
 
 __global__ void fresh_memory_kernel(int* numbers) {
@@ -235,29 +208,6 @@ TEST(Emulator, DivergentBarriersAreErrorsThatNameThePlaces) {
                    {"left the kernel", place(kEarlyLine)});
     launch(early_return_kernel, 1, 64, 0, kCuda, out.data(), 64);
     expect_error([] { launch(mixed_barrier_kernel, 1, 64, 0, kCuda); }, {place(kKindLine)});
-  });
-}
-
-__global__ void barrier_call_kernel(int id, int threads, int other_threads) {
-  named_barrier_wait(id, threadIdx.x < 32 ? threads : other_threads);
-}
-constexpr int kLonelyLine = __LINE__ + 2;
-__global__ void lonely_kernel() {
-  if (threadIdx.x < 32) named_barrier_wait(5, 64);
-}
-
-TEST(Emulator, NamedBarriersMisused) {
-  for_each_schedule([] {
-    const auto message = [](int id, int threads, int other_threads) {
-      return error_of([&] { launch(barrier_call_kernel, 1, 64, 0, kCuda, id, threads, other_threads); });
-    };
-    for (int id : {-1, 0, 16}) EXPECT_TRUE(has(message(id, 64, 64), "named barriers are 1 to 15"));
-    for (int threads : {0, 33, 96}) EXPECT_TRUE(has(message(1, threads, threads), "whole warps"));
-    const std::string counts = message(1, 32, 64);  // the error depends on which warp arrives first
-    EXPECT_TRUE(has(counts, "deadlock") || has(counts, "different counts"));
-    launch(barrier_call_kernel, 1, 64, 0, kCuda, 15, 64, 64);
-    expect_error([] { launch(lonely_kernel, 1, 64, 0, kCuda); },
-                 {"32 threads wait at the barrier, " + place(kLonelyLine), "32 threads left the kernel"});
   });
 }
 
