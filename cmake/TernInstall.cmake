@@ -1,7 +1,6 @@
 # cmake --install: the libraries and their headers, so that find_package(Tern) gives Tern::tern and Tern::bench, and the
-# program. Nothing in
-# what is installed names a folder of this machine: libraries are found relative to each other, headers relative to the
-# package file, so that the folder may be moved.
+# program. Nothing in what is installed names a folder of this machine: libraries are found relative to each other,
+# headers relative to the package file, so that the folder may be moved.
 
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
@@ -46,7 +45,8 @@ install(FILES ${PROJECT_BINARY_DIR}/TernConfig.cmake ${PROJECT_BINARY_DIR}/TernC
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/data/assets/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME EMBEDDED_DATA.md)
 
-# The public headers are those that tern.h and bench/benchmark.h reach; with CUDA also those of a file with the kernels of an op.
+# The public headers are those that tern.h and bench/benchmark.h reach; with CUDA also those of a file with the kernels
+# of an op.
 set(TERN_PUBLIC_HEADERS tern.h bench/benchmark.h)
 if(TERN_CUDA)
   list(APPEND TERN_PUBLIC_HEADERS kernels/cuda/pointwise/kernel.h)
