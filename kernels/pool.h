@@ -67,11 +67,11 @@ struct PoolPlace {
   int64_t at[3];
   TERN_HD PoolPlace(int64_t pixel, const std::array<int64_t, 3>& size)
       : at{pixel / (size[1] * size[2]), pixel / size[2] % size[1], pixel % size[2]} {}
-  /// Of an output: what it reads.
+  /// What an output reads.
   TERN_HD PoolWindows inputs(const PoolShape& s) const {
     return {{pool_window(s, 0, at[0]), pool_window(s, 1, at[1]), pool_window(s, 2, at[2])}};
   }
-  /// Of an input: the outputs whose windows may hold it.
+  /// The outputs whose windows may hold an input.
   TERN_HD PoolWindows outputs(const PoolShape& s) const {
     return {{pool_outputs(s, 0, at[0]), pool_outputs(s, 1, at[1]), pool_outputs(s, 2, at[2])}};
   }

@@ -52,7 +52,7 @@ class ConfigFields {
   /// The field, or null if absent.
   const nlohmann::json* take(const char* name);
   bool is_null(const char* name) const;
-  /// Of a square: an integer or a list of two equal ones. Throws Error for another list.
+  /// Reads the side of a square: an integer or a list of two equal ones. Throws Error for another list.
   void read_side(const char* name, int64_t& value);
   /// The label names in the order of their ids, as transformers reads them; names may repeat. They are those of
   /// id2label, whatever label2id says, else those of label2id, if it has the numbers from 0 on; but LABEL_0, LABEL_1,

@@ -69,7 +69,7 @@ class ImageClassifier : public Model {
     int64_t size = 0;  // pixels a side, in training
     int64_t channels = 3;
     int64_t multiple = 1;  // sides must be multiples of it
-    /// Of pixels, where no preprocessor_config.json says another; by default that of Google's ViTs.
+    /// The normalization of pixels, where no preprocessor_config.json says another; by default that of Google's ViTs.
     kernels::ImageNormalization normalization = {{0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f}};
   };
 

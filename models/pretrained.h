@@ -31,7 +31,7 @@ struct BuildOptions {
   int64_t max_length = 0;  // preset of a text model: it takes sequences of so many tokens at least
   int64_t image_size = 0;  // image model: pixels a side; 0: as in the checkpoint or the preset
 
-  // Of checkpoints alone:
+  // The members that follow are for checkpoints alone.
   int64_t heads = 0;  // of weights without a config.json; 0: heads of 64 dimensions, as in all published ones
   /// Initializes a missing classification head instead of failing: for fine-tuning a bare encoder.
   bool allow_new_head = false;

@@ -15,7 +15,7 @@ class TimmConfig {
  public:
   /// Nothing if the object is not timm's: it names no architecture, or a model_type, as transformers' and Tern's do.
   static std::optional<TimmConfig> from_json(const nlohmann::json& object, const std::string& source);
-  /// Of DIR/config.json; nothing also if there is none.
+  /// The contents of DIR/config.json; nothing also if there is none.
   static std::optional<TimmConfig> from_folder(const std::string& dir);
 
   const std::string& architecture() const { return architecture_; }

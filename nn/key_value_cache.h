@@ -49,7 +49,7 @@ class KeyValueCache {
   int64_t sequences() const { return static_cast<int64_t>(lengths_.size()); }
   /// The tokens of each sequence, with the new ones.
   const std::vector<int64_t>& lengths() const { return lengths_; }
-  /// Of the memory that the layers have now.
+  /// The size of the memory that the layers have now.
   int64_t bytes() const;
 
  private:

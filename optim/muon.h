@@ -26,7 +26,7 @@ struct MuonOptions {
   bool maximize = false;
   bool master_weights = true;  // 16-bit weights are updated through fp32 copies, made at their first update
 
-  // Of a group with adamw = true, whose parameters AdamW updates instead of Muon.
+  // With adamw = true AdamW updates the group's parameters instead of Muon, with these options.
   bool adamw = false;
   double beta1 = 0.9, beta2 = 0.999;
   double adamw_eps = 1e-8;

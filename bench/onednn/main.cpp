@@ -66,7 +66,7 @@ class Convolution {
     bind(DNNL_ARG_SCRATCHPAD, plan.scratch);
   }
 
-  /// Of the row's pass, in any layouts.
+  /// The plan of the row's pass, in any layouts.
   Plan plan_of(dnnl::algorithm algorithm) const {
     const ConvolutionShape& s = row_.shape;
     const bool gradient = row_.pass == ConvolutionPass::kWeightGradient;

@@ -68,7 +68,7 @@ class BackwardDepth {
   static inline thread_local std::vector<std::function<void(bool)>> waiting;
 };
 
-/// Of the backward pass that runs on this thread.
+/// Whether the backward pass that runs on this thread keeps its graph.
 thread_local bool keeps_graph = true;
 class KeptGraph {
  public:

@@ -34,7 +34,7 @@ std::string quoted(const std::string& text) {
   return result + "'";
 }
 
-/// Of one address addr2line writes "FUNCTION at FILE:LINE", and one line more for each function that it is inlined in.
+/// For an address addr2line writes "FUNCTION at FILE:LINE", and one line more for each function that it is inlined in.
 std::vector<Call> parse(std::FILE* output) {
   constexpr std::string_view kInlined = " (inlined by) ", kAt = " at ";
   std::vector<Call> calls;

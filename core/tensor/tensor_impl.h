@@ -32,7 +32,7 @@ Tensor alias(const Tensor& tensor);
 Tensor empty_channels_last(const Shape& shape, const TensorOptions& options);
 /// Whether x has its channels last in memory, which an op then keeps; false if it is contiguous too.
 inline bool has_channels_last(const Tensor& x) { return x.dim() > 2 && !x.is_contiguous() && x.is_channels_last(); }
-/// Of x's shape, and in memory like x if that has its channels last.
+/// A tensor of x's shape, and in memory like x if that has its channels last.
 inline Tensor empty_ordered_like(const Tensor& x, const TensorOptions& options) {
   return has_channels_last(x) ? empty_channels_last(x.shape(), options) : empty(x.shape(), options);
 }

@@ -20,7 +20,7 @@ class AllReduceExchange final : public GradientExchange {
   void adopt_order(const std::vector<size_t>& ready) override;
 
  private:
-  /// Of a bucket that is sent by rows; otherwise `touched` is undefined.
+  /// The rows of a bucket that is sent by rows; otherwise `touched` is undefined.
   struct Rows {
     Tensor touched;                            // bool: which rows any rank has
     std::optional<std::vector<int64_t>> sent;  // in this pass; nothing: all rows

@@ -111,7 +111,7 @@ class DataParallel {
   std::unique_ptr<GradientExchange> exchange_;  // null in one process
   ShardedExchange* sharded_ = nullptr;          // exchange_, if it is one
   std::vector<int64_t> hooks_;                  // by member of the exchange
-  // Of a backward pass.
+  // The state of a backward pass.
   std::vector<bool> ready_;        // by member
   std::vector<int64_t> pending_;   // by bucket: members that are not ready
   std::vector<bool> sent_;         // by bucket

@@ -24,7 +24,7 @@ class ShardedExchange final : public GradientExchange {
   std::vector<Shard> shards() const;
   /// Every rank's part of a bucket's weights goes to all.
   Work gather_weights(int64_t bucket);
-  /// Of the parts, and what passes without exchange have gathered.
+  /// Drops the gradients of the parts, and what passes without exchange have gathered.
   void drop_gradients();
 
   void begin_pass() override;

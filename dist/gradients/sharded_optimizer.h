@@ -75,7 +75,7 @@ class ShardedOptimizer final : public optim::Optimizer {
 
   /// Gives the parameters from `first` on, counted through param_groups(), an owner each.
   void assign_owners(size_t first);
-  /// Of whole parameters, on rank 0; empty elsewhere.
+  /// The state of whole parameters, on rank 0; empty elsewhere.
   StateView gather_whole() const;
   /// Where the blocks of these parameters' gradients lie among those of all ranks, in the order of whole gradients.
   void order_blocks(const std::vector<int32_t>& parameters);

@@ -28,8 +28,8 @@ class ConvolutionByColumns {
     images_ = shape.is_product() ? all : std::clamp<int64_t>(kElements / image, 1, all);
   }
 
-  /// Of forward and of both gradients: the weight with its channels last, numbers of channels, the columns, a product's
-  /// own.
+  /// The memory of forward and of both gradients: the weight with its channels last, numbers of channels, the columns,
+  /// a product's own.
   int64_t workspace_bytes() const {
     if (is_empty()) return 0;
     const View weight = weight_view(nullptr, dtype_), sums = weight_view(nullptr, sum_type());
@@ -79,7 +79,7 @@ class ConvolutionByColumns {
     copy_weight(dweight, sums);
   }
 
-  /// Of a weight's gradient while it is summed, and the bytes of a weight of that type.
+  /// The type of a weight's gradient while it is summed, and the bytes of a weight of that type.
   DType sum_type() const { return is_low_precision(dtype_) ? DType::kFloat32 : dtype_; }
   int64_t weight_bytes() const { return aligned(shape_.out_channels * shape_.depth_of_sums() * size_of(sum_type())); }
 
@@ -105,7 +105,7 @@ class ConvolutionByColumns {
       copy(stream_, turned, given);
   }
 
-  /// Of `channels` in finish().
+  /// The size of `channels` in finish().
   int64_t channel_bytes() const { return aligned(3 * shape_.out_channels * size_of(sum_type())); }
   /// y = activation(y + bias + residual); a residual or an activation by the pass of batch norm with a mean of 0 and a
   /// scale of 1.

@@ -121,7 +121,7 @@ struct CumulativeExtreme {
   }
 
  private:
-  /// Of kGroup elements.
+  /// Whether one of kGroup elements is above `best`.
   bool any_exceeds(int64_t place, Value best) const {
     int32_t any = 0;
     for (int64_t k = 0; k < kGroup; ++k) {

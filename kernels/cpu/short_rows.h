@@ -121,7 +121,7 @@ class BlockSums {
     else
       for (int64_t r = 0; r < kRows; ++r) lane[r] += values[r];
   }
-  /// Of `columns` columns.
+  /// The totals of `columns` columns.
   const F* totals(int64_t columns) {
     const int64_t used = std::min(columns, kLanes);
     for (int64_t half = kLanes / 2; half > 0; half /= 2)

@@ -90,8 +90,8 @@ struct Moments {
   }
 };
 
-/// Of the rows of each part: parts[0] the means, parts[1] the squares, [parts, cols] each. A thread adds differences
-/// from the mean of its first rows, so that no digits are lost where the mean is large.
+/// Statistics of the rows of each part: parts[0] the means, parts[1] the squares, [parts, cols] each. A thread adds
+/// differences from the mean of its first rows, so that no digits are lost where the mean is large.
 template <class T>
 __global__ void __launch_bounds__(kRowThreads)
     moments_kernel(const T* x, int64_t rows, int64_t cols, const ColumnCut cut, ComputeType<T>* parts) {
@@ -201,7 +201,7 @@ __global__ void __launch_bounds__(kMaxPartWarps* kWarpSize)
   store_one(squares + column, of_warps[0][lane].squares);
 }
 
-/// Of the rows of each part: parts[0] the sums of g, parts[1] those of g * (x - mean), [parts, cols] each; and g.
+/// Sums over the rows of each part: parts[0] those of g, parts[1] those of g * (x - mean), [parts, cols] each; and g.
 template <class T>
 __global__ void __launch_bounds__(kRowThreads)
     gradient_parts_kernel(const T* dy, const T* y, const T* x, const Map<ComputeType<T>> map, T* g, int64_t rows,

@@ -29,8 +29,8 @@ struct OptimizerTensor {
   void* master = nullptr;
   void* compensation = nullptr;
   int64_t size = 0;
-  // Of the matrices that the last two dimensions are; 0 for a tensor with fewer dimensions. For rules of whole
-  // parameters.
+  // The sizes of the matrices that the last two dimensions are; 0 for a tensor with fewer dimensions. For rules of
+  // whole parameters.
   int64_t rows = 0, columns = 0;
   DType weight_dtype = DType::kFloat32;
   DType gradient_dtype = DType::kFloat32;

@@ -26,7 +26,7 @@ struct CnnConfig {
   std::string architecture = "resnet18";
   int64_t image_size = 224;  // pixels per side in training; the model accepts others
   int64_t channels = 3;
-  /// Of a residual network: the first convolution is 3 x 3 with stride 1 and no pooling follows, for images of about 32
+  /// In a residual network the first convolution is 3 x 3 with stride 1 and no pooling follows, for images of about 32
   /// pixels, instead of 7 x 7 with stride 2 and pooling. Of the others: the first stride is 1.
   bool small_images = false;
   double dropout = 0;           // in front of the last layer
@@ -43,7 +43,7 @@ struct CnnConfig {
   /// Parses a config.json as written by to_json(), or by timm for the networks that both have; `source` names it in
   /// errors. Throws Error on unknown fields, wrong types and contradictory values.
   static CnnConfig from_json(const std::string& text, const std::string& source);
-  /// Of weights with torchvision's names and no config.json. Throws Error that says what was not recognized.
+  /// The config of weights with torchvision's names and no config.json. Throws Error that says what was not recognized.
   static CnnConfig from_weights(const StateView& weights, const std::string& source);
   /// Whether from_weights() could read it: whether the names are those of a convolutional network of the table.
   static bool recognizes(const StateView& weights);
@@ -53,7 +53,7 @@ struct CnnConfig {
   void set_dropout(double p) { dropout = p; }
   int64_t num_labels() const { return static_cast<int64_t>(labels.size()); }
   CnnKind kind() const;
-  /// Of a residual network.
+  /// The sizes of a residual network.
   ResNetSizes resnet() const;
 };
 

@@ -5,7 +5,7 @@
 namespace tern::models {
 namespace {
 
-/// Of squeeze-and-excitation: a sixteenth, in multiples of 8 (timm's make_divisible).
+/// The channels between squeeze and excitation: a sixteenth, in multiples of 8 (timm's make_divisible).
 int64_t squeezed(int64_t channels) { return std::max<int64_t>(8, (channels / 16 + 4) / 8 * 8); }
 
 int64_t out_channels(const ResNetSizes& sizes, int64_t width) { return sizes.bottleneck ? 4 * width : width; }

@@ -40,8 +40,7 @@ class EncoderLayer final : public nn::Module {
   /// those rows after forward(), at a fraction of the work: keys and values of all rows, everything else of the first
   /// rows alone.
   void forward_first(ResidualStream& x, const EncoderInput& input) const;
-  /// Of sequences of one length each: the attention's probabilities without dropout, [sequences, heads, length,
-  /// length].
+  /// The attention's probabilities without dropout for sequences of one length, [sequences, heads, length, length].
   Tensor attention_map(ResidualStream& x, const SequenceLayout& layout) const;
 
  private:

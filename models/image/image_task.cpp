@@ -15,7 +15,7 @@ namespace {
 
 using SizeOfEpoch = std::function<int64_t(int64_t epoch)>;
 
-/// Of training images.
+/// The size of an epoch of training images.
 SizeOfEpoch training_sizes(int64_t size, const ImageTaskOptions& options) {
   if (options.first_size == 0) return [size](int64_t) { return size; };
   TERN_CHECK(options.first_size > 0 && options.first_size <= size && options.first_size % options.size_multiple == 0,
@@ -50,7 +50,7 @@ bool leaves_one_out(nn::Module& model, size_t rows, const ImageTaskOptions& opti
   return size > 1 && rows > size && rows % size == 1 && trains_batch_norms(model);
 }
 
-/// Of the rows' batches in `epochs` epochs. `training`: shuffled and augmented as the options say.
+/// A loader of the rows' batches in `epochs` epochs. `training`: shuffled and augmented as the options say.
 data::ImageLoader make_loader(const ImagePreprocessing& preprocessing, const std::shared_ptr<const data::ImageSet>& set,
                               const std::vector<int32_t>& rows, int64_t epochs, bool training, bool fixed,
                               const ImageTaskOptions& options, bool drop_last = false) {

@@ -31,7 +31,7 @@ constexpr ConfigField<ViTConfig> kViTFields[] = {{"attention_probs_dropout_prob"
 /// Sides of squares, which a file may give as a list.
 constexpr ConfigField<ViTConfig> kViTSides[] = {{"image_size", &ViTConfig::image_size, 1 << 14},
                                                 {"patch_size", &ViTConfig::patch_size, 1 << 12}};
-/// Of kOwnType alone.
+/// Fields of kOwnType alone.
 constexpr ConfigField<ViTConfig> kOwnFields[] = {
     {"norm_first", &ViTConfig::norm_first}, {"pool", &ViTConfig::pool}, {"class_token", &ViTConfig::class_token}};
 

@@ -78,7 +78,7 @@ class ReduceLROnPlateau {
 
  private:
   bool improves(double metric) const;
-  /// Of each group.
+  /// The least rate of each group.
   std::vector<double> min_rates() const;
   std::vector<std::pair<std::string, double>> named_options() const;
 

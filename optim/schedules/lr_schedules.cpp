@@ -262,7 +262,7 @@ Schedule swa_lr(const SWALROptions& options) {
 
 namespace {
 
-/// Of a schedule made of others.
+/// The description of a schedule made of others.
 Schedule::Description joined(const std::string& name, const std::vector<Schedule>& schedules, Named options) {
   Schedule::Description all{name + "(", std::move(options)};
   for (size_t i = 0; i < schedules.size(); ++i) {

@@ -82,7 +82,7 @@ class Comparison : public testing::Test {
     const std::string text = said_.substr(0, said_.size() - 1);
     return text.substr(text.rfind('\n') + 1);
   }
-  /// Of a file in the folder: "started" has the arguments of each start, "asked" the words of each question.
+  /// The lines of a file in the folder: "started" has the arguments of each start, "asked" the words of each question.
   std::vector<std::string> lines_of(const char* name) const {
     std::ifstream file(folder_ / name);
     std::vector<std::string> lines;

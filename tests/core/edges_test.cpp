@@ -282,7 +282,7 @@ TEST(Edges, DeviationsOfHugeAndTinyNumbers) {
   EXPECT_TRUE(std::isnan(tern::std(leaf({1, kInf})).item<double>()));
 }
 
-/// Of the columns of values whose mean is far larger than their deviation.
+/// Variances of the columns of values whose mean is far larger than their deviation.
 TEST(Edges, VariancesFarFromZero) {
   Generator generator = fresh_generator(9);
   for (const double ratio : {100.0, 1e3, 1e4, -1e4})
@@ -425,7 +425,7 @@ TEST(Edges, InterpolateOfAnUnchangedSize) {
     expect_equal(interpolate(images, factors(Mode::kLinear, {1.15, 1.1})), images);
     expect_equal(interpolate(images, factors(Mode::kLinear, {1.15, 1.1}, true)), images);
     expect_equal(interpolate(images, factors(Mode::kCubic, {1.15, 1.1}, true)), images);
-    // Of one dimension that changes only this one is resized.
+    // Where one dimension changes, only this one is resized.
     expect_equal(interpolate(images, factors(Mode::kLinear, {1.15, 2})),
                  interpolate(images, {.size = std::vector<int64_t>{5, 14}, .mode = Mode::kLinear}));
   }

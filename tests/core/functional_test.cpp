@@ -9,7 +9,7 @@ namespace {
 
 Tensor normals(const Shape& shape, Generator& g) { return randn(shape, g, {.dtype = float64}); }
 
-/// Of [3, 2] and [2, 4]: [3, 4].
+/// The function of [3, 2] and [2, 4] gives [3, 4].
 Tensor product(const std::vector<Tensor>& in) { return tanh(matmul(in[0], in[1])) * exp(in[0].slice(1, 0, 1)); }
 
 TEST(Functional, ProductsWithTheJacobian) {

@@ -118,7 +118,7 @@ TEST(OpInputs, HaveTheGradientsOfTheirDifferences) {
     const Outcome outcome = run(call, in, float32, true);
     if (outcome.gradients.empty() || outcome.y.dtype() != float64) return;
     if (name == "embedding") return;  // the padding row's gradient is 0 by definition
-    // Of numbers that go to one place the last one stays, and all have its gradient, as in PyTorch.
+    // The last of the numbers that go to one place stays, and all have its gradient, as in PyTorch.
     if (name == "max_unpool2d") return;
     for (size_t i = 0; i < outcome.gradients.size(); ++i) {
       if (!in.can_move(i) || !outcome.gradients[i].defined()) continue;

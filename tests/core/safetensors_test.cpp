@@ -103,7 +103,7 @@ TEST_F(Safetensors, BoolsThatAreNeitherZeroNorOne) {
   EXPECT_EQ(load_safetensors(file).tensors[0].tensor.to_vector<double>(), (std::vector<double>{0, 1, 1}));
 }
 
-/// Of every type that the reference has: read where a type of Tern's holds it, else named.
+/// Tensors of every type that the reference has are read where a type of Tern's holds it, else named.
 TEST_F(Safetensors, OtherTypes) {
   const std::string bytes("\xff\x81\x80\x7f\x02\xff\xfe\xff", 8);
   std::string header = "{", data;
@@ -155,7 +155,7 @@ TEST_F(Safetensors, ManyTensors) {
   ASSERT_EQ(file.tensors.size(), static_cast<size_t>(kMany));
   for (const NamedTensor& entry : file.tensors)
     ASSERT_EQ(entry.name, "layers." + std::to_string(entry.tensor.item<int64_t>()));
-  // Of different types, so that they are not neighbours in the file.
+  // The types differ, so that they are not neighbours in the file.
   state.push_back({"layers.7", ones({1}, {.dtype = float16})});
   EXPECT_EQ(error_of([&] { save_safetensors(state, path("twice")); }),
             path("twice") + ": two tensors are named 'layers.7'");

@@ -21,7 +21,8 @@ class SecondDerivative : public DerivativeTest {
 // How far two ways to one gradient may lie apart, of its norm: what some twenty roundings in a row make in the type of
 // computation; where the result is 16-bit, a unit of it, since the two may be rounded to neighbours.
 constexpr double kSingle = 20 * 0x1p-24, kDouble = 20 * 0x1p-53, kBfloat16 = 0x1p-7;
-// Of attention, where a score of ten makes ten times the rounding of its probability, and gradients are differences.
+// The bounds of attention, where a score of ten makes ten times the rounding of its probability, and gradients are
+// differences.
 constexpr double kSingleAttention = 200 * 0x1p-24, kDoubleAttention = 500 * 0x1p-53;
 
 /// The gradients of fn's projected result by the kernels, and by the ops that a second derivative goes through.

@@ -107,7 +107,7 @@ optim::Algorithm algorithm_of(bool adam) {
   return optim::algorithm_of(optim::SGDOptions{.lr = 1e-2, .momentum = 0.9, .capturable = true});
 }
 
-/// Of all parameters, one after another.
+/// The weights of all parameters, one after another.
 std::vector<double> weights_of(const nn::Module& module) {
   std::vector<double> weights;
   for (const std::vector<double>& values : values_of(module.parameters()))

@@ -21,7 +21,7 @@ struct Texts {
 
 inline constexpr int64_t kVocabSize = 50;
 
-/// Of 5 to 11 tokens and two labels, the same in every run.
+/// Texts of 5 to 11 tokens and two labels, the same in every run.
 inline Texts fixed_texts(int32_t count) {
   Texts texts;
   for (int32_t i = 0; i < count; ++i) {

@@ -374,7 +374,7 @@ TEST(Split, Folds) {
       for (int32_t label = 0; label < 4; ++label) {
         const double all = count(rows_below(431), source, label), rest = all - count(split.test, source, label);
         EXPECT_NEAR(all - rest, all / k, 1.0);
-        // Of the held-out rows each label has its share, rounded up or down.
+        // Each label has its share of the held-out rows, rounded up or down.
         const double share = static_cast<double>(split.validation.size()) * rest / (431.0 - split.test.size());
         EXPECT_LT(std::abs(count(split.validation, source, label) - share), 1.0);
       }

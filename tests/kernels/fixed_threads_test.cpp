@@ -71,7 +71,7 @@ class FixedThreadsTest : public OnCpu {
         [&](void* workspace) { row_chain(Stream{}, x.cview(), steps, result.view(), workspace); });
   }
 
-  /// Of sequences of one length, one after another.
+  /// The parameters of sequences of one length, one after another.
   AttentionParams attention_params(int64_t sequences, int64_t length, int64_t heads, int64_t head_dim) {
     offsets_.clear();
     for (int64_t s = 0; s <= sequences; ++s) offsets_.push_back(static_cast<int32_t>(s * length));

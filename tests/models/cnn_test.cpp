@@ -366,7 +366,7 @@ TEST(Speedrun, BeginsWithIdentitiesAndTrainsTheRest) {
   EXPECT_TRUE(has(error_of([&] { model->forward(ones({2, 3, 15, 40})); }), "16 pixels a side or more, got 15 x 40"));
   EXPECT_TRUE(
       has(error_of([&] { Cnn::make(nn::Scope(), config_of("speedrun", 8)); }), "16 pixels a side or more, got 8"));
-  // Of Jordan's network: 236 million multiplications and additions forward.
+  // Jordan's network: 236 million multiplications and additions forward.
   EXPECT_NEAR(model->forward_flops() / 1e6, 236, 1);
 }
 

@@ -50,7 +50,7 @@ TEST(AnomalyPlace, OfAForward) {
   test::expect_error([&] { sqrt(bad); }, {"sqrt made the first NaN"});
 }
 
-/// Of the op's forward, also when backward is called elsewhere, and after it.
+/// The place of the op's forward, also when backward is called elsewhere, and after it.
 TEST(AnomalyPlace, OfABackward) {
   const Net net{nn::Scope()};
   const Tensor x = from_vector<float>({0, 1}, {1, 2}).set_requires_grad(true);

@@ -262,7 +262,7 @@ TEST(KeyValueCache, ABiasIsThatOfTheNewTokens) {
       const Tensor at = from_vector(rows, {static_cast<int64_t>(rows.size())});
       cache.extend(counts);
       const int64_t most = std::max(counts[0], counts[1]), longest = std::max(done[0] + counts[0], done[1] + counts[1]);
-      // Of each sequence the rows of its new tokens.
+      // The rows of each sequence's new tokens.
       Tensor step = zeros({2, bias.size(1), most, longest}, {.dtype = float64});
       for (int64_t s = 0; s < 2; ++s) {
         const int64_t from = done[static_cast<size_t>(s)], n = counts[static_cast<size_t>(s)];

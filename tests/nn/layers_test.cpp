@@ -414,7 +414,7 @@ TEST(PackedAttention, ParametersAsInPyTorch) {
   for (const float v : find(state, "qkv.bias").to_vector<float>()) EXPECT_EQ(v, 0);
   double largest = 0;
   for (const double v : find(state, "qkv.weight").to_vector<double>()) largest = std::max(largest, std::abs(v));
-  // Of 27,648 uniform numbers none in the last 1/1000 of [0, bound]: one run in 10^12.
+  // None of 27,648 uniform numbers is in the last 1/1000 of [0, bound]: one run in 10^12.
   const double bound = std::sqrt(6.0 / (288 + 96));
   EXPECT_LE(largest, bound * (1 + 0x1p-23));
   EXPECT_GE(largest, 0.999 * bound);

@@ -194,7 +194,7 @@ TEST_F(ResumedOptionsTest, AnotherValueIsRefused) {
     if (!number || row.spec.models == For::kImages || row.spec.compared != cli::Compared::kEverywhere) continue;
     // In the command line already, or cut to what the data and the model are.
     if (std::set<std::string>{"--max-steps", "--max-length", "--batch-tokens"}.contains(row.spec.name)) continue;
-    // Of other schedules and optimizers than this run's.
+    // These belong to other schedules and optimizers than this run's.
     if (row.spec.name.starts_with("--schedule-") || row.spec.name == "--momentum") continue;
     if (row.spec.name == "--min-delta" || row.spec.name == "--lookahead-alpha") continue;  // with another option alone
     const std::string text = row.spec.name == "--warmup" ? "0.25" : cli::random_text(row, random_);

@@ -237,7 +237,7 @@ Tensor repeat_by(const Tensor& x, const Tensor& repeats, int dim) {
   if (x.size(d) == 0) return x.clone();
   const int64_t least = min(counts).item<int64_t>();
   TERN_CHECK(least >= 0, "repeat_interleave: repeats must not be negative, got ", least);
-  // Of fp64 numbers the sum does not wrap around.
+  // A sum of fp64 numbers does not wrap around.
   TERN_CHECK(sum(counts.to(DType::kFloat64)).item<double>() < 0x1p53,
              "repeat_interleave: the sum of the repeats does not fit into memory");
   const Tensor ends = cumsum(counts, 0);

@@ -27,8 +27,8 @@ struct CosineEmbeddingOptions {
   double margin = 0;
   LossReduction reduction = LossReduction::kMean;
 };
-/// Of vectors a and b, [rows, size] or [size], and targets [rows] or [], 1 or -1: 1 - cos(a, b), or
-/// max(0, cos(a, b) - margin).
+/// 1 - cos(a, b) where the target is 1, max(0, cos(a, b) - margin) where it is -1. a, b: [rows, size] or [size];
+/// targets: [rows] or [].
 Tensor cosine_embedding_loss(const Tensor& a, const Tensor& b, const Tensor& target,
                              const CosineEmbeddingOptions& options = {});
 

@@ -22,7 +22,7 @@ void check_order(const char* op, double order) {
   TERN_CHECK(order >= 0, op, ": the order must not be negative, got ", order);
 }
 
-/// Of x [batch, m, d] and z [batch, n, d].
+/// The distances of the rows of x [batch, m, d] and z [batch, n, d].
 struct Distances final : Function<Distances> {
   static constexpr const char* kName = "cdist";
   static constexpr bool kTwiceDifferentiable = true;

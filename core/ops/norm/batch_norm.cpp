@@ -42,7 +42,7 @@ Tensor beside(const Tensor& numbers, const Tensor& x) {
 }
 int64_t rows_of(const Tensor& x) { return x.numel() / x.size(1); }
 
-/// Of each channel, over all ranks.
+/// The statistics of each channel, over all ranks.
 struct Statistics {
   Tensor mean, squares;  // the latter: the sum of the squared differences from the mean
   Tensor count;          // of values, [1]; undefined without ranks

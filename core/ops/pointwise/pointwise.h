@@ -104,7 +104,7 @@ Tensor add(const Tensor& a, const Tensor& b);
 Tensor sub(const Tensor& a, const Tensor& b);
 Tensor mul(const Tensor& a, const Tensor& b);
 Tensor div(const Tensor& a, const Tensor& b);
-/// Of integers exact modulo 2^64; their negative powers are rounded towards 0.
+/// Integers are exact modulo 2^64; their negative powers are rounded towards 0.
 Tensor pow(const Tensor& a, const Tensor& b);
 Tensor pow(double base, const Tensor& exponent);
 Tensor maximum(const Tensor& a, const Tensor& b);

@@ -28,7 +28,7 @@ class RecurrentLayout {
 
   int64_t batch() const { return static_cast<int64_t>(lengths().size()); }
   int64_t rows() const { return data().rows; }
-  /// Of each sequence.
+  /// The length of each sequence.
   const std::vector<int64_t>& lengths() const { return data().lengths; }
   Device device() const { return order().device(); }
 

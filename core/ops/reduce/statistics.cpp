@@ -99,7 +99,7 @@ void check_weights(const char* name, const Tensor& weights, int64_t observations
   TERN_CHECK(observations == 0 || min(weights).item<double>() >= 0, "cov: ", name, " must not be negative");
 }
 
-/// Of rows with weighted observations.
+/// The covariance of rows with weighted observations.
 Tensor weighted_cov(const Tensor& x, double correction, const Tensor& fweights, const Tensor& aweights) {
   Tensor weights = ones({x.size(1)}, x.options());
   double share = 1;  // of the correction

@@ -38,7 +38,7 @@ struct Norm final : Function<Norm> {
   }
 };
 
-/// Of order 0: the gradient is 0.
+/// The norm of order 0, whose gradient is 0.
 struct CountOfNonzeros final : Function<CountOfNonzeros> {
   static constexpr const char* kName = "vector_norm";
   static constexpr bool kTwiceDifferentiable = true;
@@ -50,7 +50,7 @@ struct CountOfNonzeros final : Function<CountOfNonzeros> {
   Grads backward(const Tensor& dy) override { return {zeros(shape_, dy.options())}; }
 };
 
-/// Of order 1.
+/// The norm of order 1.
 struct SumOfMagnitudes final : Function<SumOfMagnitudes> {
   static constexpr const char* kName = "vector_norm";
   static constexpr bool kTwiceDifferentiable = true;
@@ -64,7 +64,7 @@ struct SumOfMagnitudes final : Function<SumOfMagnitudes> {
   Grads backward(const Tensor& dy) override { return {sign(x_.get()) * dy.reshape(kept_)}; }
 };
 
-/// Of a positive or negative order other than 1, 2 and infinity.
+/// The norm of a positive or negative order other than 1, 2 and infinity.
 struct PowerNorm final : Function<PowerNorm> {
   static constexpr const char* kName = "vector_norm";
   static constexpr bool kTwiceDifferentiable = true;

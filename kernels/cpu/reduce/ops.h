@@ -151,7 +151,7 @@ struct Deviations {
   static bool holds(F squares) {
     return !std::is_same_v<F, float> || (squares > F(1e-30) && squares <= std::numeric_limits<F>::max());
   }
-  /// Of values that are at(i), in double.
+  /// The sum of at(i), in double.
   template <class F, class At>
   static State<F> of_wide(int64_t n, const At& at) {
     const double pivot = static_cast<double>(at(0));

@@ -39,7 +39,7 @@ void log_softmax_row(const T* x, int64_t cols, T* y) {
   write(from, sum_exponentials<F, F>(from, cols, nullptr));
 }
 
-/// Of rows [begin, end) that are short.
+/// The pass over rows [begin, end) that are short.
 template <class T>
 void softmax_short_rows(bool log, const T* x, int64_t begin, int64_t end, int64_t cols, T* y) {
   using F = ComputeType<T>;

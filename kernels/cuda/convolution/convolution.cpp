@@ -12,7 +12,7 @@
 namespace tern::kernels::cuda {
 namespace {
 
-/// Of each pass: whether cuDNN has a plan is known when the tensors are.
+/// The workspace of each pass: whether cuDNN has a plan is known when the tensors are.
 int64_t workspace_of(Stream stream, const ConvolutionShape& shape, DType dtype) {
   if (is_depthwise(shape))
     return std::max(depthwise_workspace(shape, dtype), ConvolutionByColumns(stream, shape, dtype).channel_bytes());

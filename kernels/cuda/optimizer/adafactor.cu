@@ -126,7 +126,7 @@ __global__ void __launch_bounds__(kListThreads, kTogether)
   const int64_t chunks = tiles.row_chunks(), of_matrix = chunks + ceil_div(tiles.columns, kListThreads);
   const int64_t index = static_cast<int64_t>(blockIdx.x) - tensor.first_block, matrix = index / of_matrix;
   const int64_t chunk = index % of_matrix;
-  // Of this thread's row or column: its sums, their distance, and its average.
+  // The sums of this thread's row or column, their distance, and its average.
   const bool is_row = chunk < chunks;
   const int64_t length = is_row ? tiles.rows : tiles.columns, parts = is_row ? tiles.across : tiles.down;
   const int64_t at = (is_row ? chunk : chunk - chunks) * kListThreads + threadIdx.x;

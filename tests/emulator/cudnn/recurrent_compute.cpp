@@ -174,8 +174,8 @@ void recurrent_forward_pass(const RecurrentJob& job) {
 
 namespace {
 
-/// Of one step: gradients take the place of what the gates have kept; dcell becomes that of the previous cell, and
-/// `passes` is GRU's part of the state's gradient that does not go through a product.
+/// The backward pass of one step: gradients take the place of what the gates have kept; dcell becomes that of the
+/// previous cell, and `passes` is GRU's part of the state's gradient that does not go through a product.
 void backward_step(const Pass& p, const Vector& before, const Vector& cell_before, const Vector& dstate, Vector& dcell,
                    Vector& passes, double* kept) {
   const auto g = static_cast<size_t>(p.gates), h = static_cast<size_t>(p.hidden);

@@ -7,7 +7,7 @@
 
 namespace tern::kernels {
 
-/// Of one dimension: size, kernel, stride, padding, dilation.
+/// One dimension: size, kernel, stride, padding, dilation.
 struct ConvolutionAxis {
   int64_t in = 1, kernel = 1, stride = 1, padding = 0, dilation = 1;
   int64_t high = -1;  // padding behind the image, or -1: like that before it

@@ -28,7 +28,7 @@ struct Matrices {
   }
 };
 
-/// Of the inputs, and of the result.
+/// The types of the inputs, and of the result.
 inline const std::vector<std::pair<DType, DType>> kTypePairs = {{float64, float64},   {float32, float32},
                                                                 {bfloat16, bfloat16}, {float16, float16},
                                                                 {bfloat16, float32},  {float16, float32}};

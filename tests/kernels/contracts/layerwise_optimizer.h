@@ -51,7 +51,7 @@ struct SquareSum {
     value += x * x;
     error += 2 * std::fabs(x) * bound + bound * bound;
   }
-  /// Of its root, relative, with the sum's own rounding.
+  /// The relative error of its root, with the sum's own rounding.
   long double relative(double unit) const { return value > 0 ? error / value + kSumUnits * unit : 0; }
 };
 
@@ -225,7 +225,7 @@ struct Layers {
       ASSERT_NO_FATAL_FAILURE(p->compare());
     }
   }
-  /// Of weights and states.
+  /// The values of weights and states.
   std::vector<std::vector<double>> values() const {
     std::vector<std::vector<double>> all;
     for (const auto& layer : layers)

@@ -161,7 +161,7 @@ struct Case {
   int64_t rows() const { return sequences.total; }
   int64_t state() const { return sizes.projected > 0 ? sizes.projected : sizes.hidden; }
   int64_t width() const { return gates_of(kind) * sizes.hidden; }
-  /// Of the weights, so that rounding errors do not grow from step to step.
+  /// The bound of the weights, so that rounding errors do not grow from step to step.
   double bound() const { return 1 / std::sqrt(static_cast<double>(sizes.hidden)); }
   bool is_lstm() const { return kind == RecurrentKind::kLstm; }
   bool is_gru() const { return kind == RecurrentKind::kGru; }

@@ -38,7 +38,7 @@ inline std::vector<Case> cases() {
   return cases;
 }
 
-/// Of columns [outer, cols, inner]: few and many neighbours, short and long ones, longer than what the CPU keeps.
+/// Columns [outer, cols, inner]: few and many neighbours, short and long ones, longer than what the CPU keeps.
 struct ColumnCase {
   int64_t outer, cols, inner;
 };

@@ -256,7 +256,7 @@ void* Call::workspace(int64_t bytes) {
   if (!target_.shares_memory()) {
     void* const memory = target_.workspace(bytes);
     if (target_.is_lost()) return memory;  // a test of errors
-    // Of a library's workspace, which is large, the start: all of it would take longer than the product.
+    // Only the start of a library's workspace, which is large: all of it would take longer than the product.
     const int64_t filled = std::min<int64_t>(bytes, 1 << 20);
     const std::vector<unsigned char> garbage(static_cast<size_t>(filled), garbage_byte);
     target_.upload(memory, garbage.data(), filled);
