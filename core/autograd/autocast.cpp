@@ -80,9 +80,8 @@ void renew_copies(Device device, DType dtype) {
 }
 
 /// Returns the copy of a weight, with a backward that leads to the weight.
-struct CastWeight final : Function<CastWeight> {
+struct CastWeight final : TwiceDifferentiable<CastWeight> {
   static constexpr const char* kName = "to";
-  static constexpr bool kTwiceDifferentiable = true;
   Tensor forward(const Tensor& x, DType dtype) { return detail::alias(detail::autocast_copy(x, dtype)); }
   Grads backward(const Tensor& dy) override { return {dy}; }  // the engine converts the type
 };

@@ -31,9 +31,8 @@ class SecondDerivativeError final : public detail::Node {
   const char* name() const override { return "not_differentiable_again"; }
   Grads run(const Grads&) override {
     fail(op_,
-         ": its backward cannot be differentiated again; a Function whose backward consists of differentiable ops "
-         "declares: static constexpr bool kTwiceDifferentiable = true (a pointwise struct has a second derivative, and "
-         "no third)");
+         ": its backward cannot be differentiated again; an op whose backward consists of differentiable ops derives "
+         "from TwiceDifferentiable instead of Function (a pointwise struct has a second derivative, and no third)");
   }
 
  private:

@@ -17,8 +17,8 @@
 // that nothing depends on is undefined in backward_all (PyTorch gives zeros): check defined(). An output that backward
 // needs is a SavedOutput member; a Saved is an Error, because op and output would hold each other and never be freed.
 // apply rejects tensor arguments on different devices; the engine sums a gradient over broadcast dimensions and checks
-// its shape, dtype and device. An op whose backward consists of differentiable ops declares `static constexpr bool
-// kTwiceDifferentiable = true`.
+// its shape, dtype and device. An op whose backward consists of differentiable ops derives from TwiceDifferentiable
+// instead.
 
 #include <initializer_list>
 #include <type_traits>
@@ -76,8 +76,6 @@ inline constexpr bool kSeesFirstGradientOnly = requires {
 template <class Derived>
 class Function : public detail::Node {
  public:
-  static constexpr bool kTwiceDifferentiable = false;
-
   template <class... Args>
   static auto apply(const Args&... args) {
     static_assert((detail::kIsTensor<Args> || ...), "a differentiable op takes at least one tensor");
@@ -127,13 +125,19 @@ class Function : public detail::Node {
   }
 
   const char* name() const final { return Derived::kName; }
-  bool twice_differentiable() const final { return Derived::kTwiceDifferentiable; }
 
   /// For an op with one output.
   virtual Grads backward(const Tensor& dy) { fail(name(), ": backward is not defined"); }
   /// For an op with several outputs.
   virtual Grads backward_all(const Grads& dys) { return backward(dys[0]); }
   Grads run(const Grads& output_grads) final { return backward_all(output_grads); }
+};
+
+/// The base of an op whose backward consists of differentiable ops.
+template <class Derived>
+class TwiceDifferentiable : public Function<Derived> {
+ public:
+  bool twice_differentiable() const final { return true; }
 };
 
 }  // namespace tern

@@ -16,9 +16,8 @@
 namespace tern {
 namespace {
 
-struct DropoutOp final : Function<DropoutOp> {
+struct DropoutOp final : TwiceDifferentiable<DropoutOp> {
   static constexpr const char* kName = "dropout";
-  static constexpr bool kTwiceDifferentiable = true;
   kernels::Dropout dropout_;
   Saved row_keys_;
   bool by_row_ = false;

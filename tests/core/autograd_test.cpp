@@ -344,7 +344,7 @@ TEST(Grad, SecondDerivativeThroughAKernelNamesTheOp) {
   Generator g = fresh_generator();
   const Tensor x = test::leaf({2, 3}, g), w = test::leaf({3}, g), elsewhere = test::leaf({3}, g);
   const std::vector<Tensor> first = grad({sum(square(Opaque::apply(x, w)))}, {x, w}, {.create_graph = true});
-  expect_error([&] { sum(first[0]).backward(); }, {"opaque", "differentiated again", "kTwiceDifferentiable"},
+  expect_error([&] { sum(first[0]).backward(); }, {"opaque", "differentiated again", "TwiceDifferentiable"},
                {"kernel"});
   expect_error([&] { grad({sum(first[1])}, {w}); }, {"opaque", "differentiated again"});
   expect_error([&] { grad({sum(first[1])}, {x}); }, {"opaque", "differentiated again"});

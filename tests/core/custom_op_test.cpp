@@ -7,9 +7,8 @@
 namespace tern::test {
 namespace {
 
-struct Scale final : Function<Scale> {
+struct Scale final : TwiceDifferentiable<Scale> {
   static constexpr const char* kName = "scale";
-  static constexpr bool kTwiceDifferentiable = true;
   double factor_ = 1;
   Tensor forward(const Tensor& x, double factor) {
     factor_ = factor;
@@ -19,9 +18,8 @@ struct Scale final : Function<Scale> {
 };
 
 /// a * b and a / b.
-struct ProductAndQuotient final : Function<ProductAndQuotient> {
+struct ProductAndQuotient final : TwiceDifferentiable<ProductAndQuotient> {
   static constexpr const char* kName = "product_and_quotient";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved a_, b_;
   Tensors forward(const Tensor& a, const Tensor& b) {
     a_ = a;
@@ -313,9 +311,8 @@ TEST(Anomaly, NamesTheBackwardOp) {
 /// Wrong by `error` at one element; correct at first order only, since the gradient's dependence on x is dropped; wrong
 /// when it can be differentiated again.
 enum class Flaw { kElement, kDependence, kCreateGraph };
-struct WrongSin final : Function<WrongSin> {
+struct WrongSin final : TwiceDifferentiable<WrongSin> {
   static constexpr const char* kName = "wrong_sin";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_;
   Flaw flaw_ = Flaw::kElement;
   double error_ = 0;

@@ -95,9 +95,8 @@ double visible_pairs(const kernels::AttentionParams& p, int64_t queries, int64_t
   return pairs;
 }
 
-struct Attention final : Function<Attention> {
+struct Attention final : TwiceDifferentiable<Attention> {
   static constexpr const char* kName = "attention";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved first_, second_, third_, log_sum_exp_;
   SavedOutput out_;
   SavedLayouts layouts_;

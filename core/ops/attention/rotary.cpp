@@ -14,9 +14,8 @@ using kernels::RotaryParams;
 
 Tensor rotated(const Tensor& x, const Tensor& positions, const RotaryParams& params);
 
-struct Rotary final : Function<Rotary> {
+struct Rotary final : TwiceDifferentiable<Rotary> {
   static constexpr const char* kName = "rotary";
-  static constexpr bool kTwiceDifferentiable = true;
   RotaryParams params_;
   Saved positions_;
 

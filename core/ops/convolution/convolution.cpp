@@ -36,9 +36,8 @@ Shape output_shape(const ConvolutionShape& s, int dims) { return image_shape(s.b
 // has the other two as its gradients, any number of times.
 
 /// y of x and weight.
-struct Convolution final : Function<Convolution> {
+struct Convolution final : TwiceDifferentiable<Convolution> {
   static constexpr const char* kName = "convolution";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_, weight_;
   ConvolutionShape shape_;
   DType weight_dtype_ = DType::kFloat32, bias_dtype_ = DType::kFloat32;
@@ -48,9 +47,8 @@ struct Convolution final : Function<Convolution> {
 };
 
 /// The gradient of x, of dy and weight.
-struct ConvolutionInput final : Function<ConvolutionInput> {
+struct ConvolutionInput final : TwiceDifferentiable<ConvolutionInput> {
   static constexpr const char* kName = "convolution_input";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved dy_, weight_;
   ConvolutionShape shape_;
   DType weight_dtype_ = DType::kFloat32;
@@ -60,9 +58,8 @@ struct ConvolutionInput final : Function<ConvolutionInput> {
 };
 
 /// The gradient of the weight, of dy and x, as a tensor of `dtype`.
-struct ConvolutionWeight final : Function<ConvolutionWeight> {
+struct ConvolutionWeight final : TwiceDifferentiable<ConvolutionWeight> {
   static constexpr const char* kName = "convolution_weight";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved dy_, x_;
   ConvolutionShape shape_;
 

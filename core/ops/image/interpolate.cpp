@@ -40,9 +40,8 @@ kernels::View along(const Tensor& memory, const std::vector<int64_t>& sizes, siz
 /// Resizing axis by axis; kTransposed is the gradient, whose gradient is the resizing again. Between two axes numbers
 /// have the compute type.
 template <bool kTransposed>
-struct Resize final : Function<Resize<kTransposed>> {
+struct Resize final : TwiceDifferentiable<Resize<kTransposed>> {
   static constexpr const char* kName = kTransposed ? "interpolate_backward" : "interpolate";
-  static constexpr bool kTwiceDifferentiable = true;
   std::vector<ImageAxis> axes_;
   bool last_ = false;
 

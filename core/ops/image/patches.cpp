@@ -40,9 +40,8 @@ struct Patches {
 
 /// kTransposed: from columns to images. Each is the other's derivative.
 template <bool kTransposed>
-struct MovePatches final : Function<MovePatches<kTransposed>> {
+struct MovePatches final : TwiceDifferentiable<MovePatches<kTransposed>> {
   static constexpr const char* kName = kTransposed ? "fold" : "unfold";
-  static constexpr bool kTwiceDifferentiable = true;
   Patches patches_;
 
   Tensor forward(const Tensor& x, const Patches& patches) {
@@ -98,9 +97,8 @@ Tensor in_memory_order(const Tensor& x, const Fn& fn) {
 /// [batch, channels * factor^2, height, width] as [batch, channels, height * factor, width * factor], or with kDown the
 /// other way. Each is the other's inverse and derivative.
 template <bool kDown>
-struct MovePixels final : Function<MovePixels<kDown>> {
+struct MovePixels final : TwiceDifferentiable<MovePixels<kDown>> {
   static constexpr const char* kName = kDown ? "pixel_unshuffle" : "pixel_shuffle";
-  static constexpr bool kTwiceDifferentiable = true;
   int64_t factor_ = 1;
 
   Tensor forward(const Tensor& x, int64_t factor) {

@@ -29,9 +29,8 @@ Tensor at_indices(const Tensor& x, const Tensor& indices) {
 }
 
 /// dx of a maximum: linear in dy, whose gradient are the elements that were taken.
-struct MaxPoolBackward final : Function<MaxPoolBackward> {
+struct MaxPoolBackward final : TwiceDifferentiable<MaxPoolBackward> {
   static constexpr const char* kName = "max_pool_backward";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
 
   Tensor forward(const Tensor& dy, const Constant& index, const PoolShape& shape) {
@@ -45,9 +44,8 @@ struct MaxPoolBackward final : Function<MaxPoolBackward> {
 };
 
 /// The indices are the second output.
-struct MaxPool final : Function<MaxPool> {
+struct MaxPool final : TwiceDifferentiable<MaxPool> {
   static constexpr const char* kName = "max_pool";
-  static constexpr bool kTwiceDifferentiable = true;
   SavedOutput index_;
   PoolShape shape_;
 
@@ -65,9 +63,8 @@ struct MaxPool final : Function<MaxPool> {
 
 /// A mean is linear: its gradient is the transposed map, whose gradient is the mean.
 template <bool kTransposed>
-struct MeanPoolPass final : Function<MeanPoolPass<kTransposed>> {
+struct MeanPoolPass final : TwiceDifferentiable<MeanPoolPass<kTransposed>> {
   static constexpr const char* kName = kTransposed ? "mean_pool_backward" : "mean_pool";
-  static constexpr bool kTwiceDifferentiable = true;
   PoolShape shape_;
   kernels::PoolDivisor divisor_;
 

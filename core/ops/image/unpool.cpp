@@ -14,9 +14,8 @@ namespace {
 /// Writes values [batch, channels, n] into zeros [batch, channels, pixels]. Of several values at one place the last
 /// stays, and all of them get the place's gradient, as in PyTorch: max pooling's windows overlap in it, so that they
 /// are one value.
-struct Unpool final : Function<Unpool> {
+struct Unpool final : TwiceDifferentiable<Unpool> {
   static constexpr const char* kName = "max_unpool";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved places_;
 
   Tensor forward(const Tensor& values, const Tensor& places, int64_t pixels, const char* op) {

@@ -29,9 +29,8 @@ Tensor add_up_rows(const Tensor& dy, const Tensor& ids, const Shape& shape, DTyp
 }
 
 /// The embedding's gradient as an op; the gradient of this op is the look-up, 0 at the padding.
-struct EmbeddingGradient final : Function<EmbeddingGradient> {
+struct EmbeddingGradient final : TwiceDifferentiable<EmbeddingGradient> {
   static constexpr const char* kName = "embedding_gradient";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved ids_;
   int64_t padding_index_ = -1;
 
@@ -49,9 +48,8 @@ struct EmbeddingGradient final : Function<EmbeddingGradient> {
 };
 
 /// Rows of weight; ids are one-dimensional.
-struct Embedding final : Function<Embedding> {
+struct Embedding final : TwiceDifferentiable<Embedding> {
   static constexpr const char* kName = "embedding";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved ids_;
   Shape shape_;
   DType dtype_ = DType::kFloat32;
@@ -87,9 +85,8 @@ Tensor add_up_along(const Tensor& dy, const Tensor& index, int dim, const Shape&
 }
 
 /// The gradient of gather as an op; the gradient of this op is gather.
-struct GatherGradient final : Function<GatherGradient> {
+struct GatherGradient final : TwiceDifferentiable<GatherGradient> {
   static constexpr const char* kName = "gather_gradient";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
   int dim_ = 0;
   Tensor forward(const Tensor& dy, const Tensor& index, int dim, const Shape& shape) {
@@ -100,9 +97,8 @@ struct GatherGradient final : Function<GatherGradient> {
   Grads backward(const Tensor& g) override { return {gather(g, dim_, index_.get()), {}}; }
 };
 
-struct Gather final : Function<Gather> {
+struct Gather final : TwiceDifferentiable<Gather> {
   static constexpr const char* kName = "gather";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
   Shape shape_;
   int dim_ = 0;

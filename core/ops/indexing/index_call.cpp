@@ -118,17 +118,15 @@ class SavedIndex {
 };
 
 /// The gradient of reading: adds dy to a tensor of zeros.
-struct IndexGradient final : Function<IndexGradient> {
+struct IndexGradient final : TwiceDifferentiable<IndexGradient> {
   static constexpr const char* kName = "index_gradient";
-  static constexpr bool kTwiceDifferentiable = true;
   SavedIndex by_;
   Tensor forward(const Tensor& dy, const Shape& shape, const IndexTensors& by);
   Grads backward(const Tensor& g) override;
 };
 
-struct IndexByTensors final : Function<IndexByTensors> {
+struct IndexByTensors final : TwiceDifferentiable<IndexByTensors> {
   static constexpr const char* kName = "index";
-  static constexpr bool kTwiceDifferentiable = true;
   SavedIndex by_;
   Shape shape_;
   Tensor forward(const Tensor& x, const IndexTensors& by) {
@@ -172,9 +170,8 @@ Tensor is_last(const Tensor& x, const IndexTensors& by) {
   return scatter(empty_like(last), 0, sorted.indices, last).reshape(by.shape());
 }
 
-struct IndexPut final : Function<IndexPut> {
+struct IndexPut final : TwiceDifferentiable<IndexPut> {
   static constexpr const char* kName = "index_put";
-  static constexpr bool kTwiceDifferentiable = true;
   SavedIndex by_;
   std::vector<detail::IndexCall::Step> steps_;
   Shape values_;

@@ -101,9 +101,8 @@ Tensor ordered(const Tensor& x, const Shape& shape) {
 Tensor rearrange(const Tensor& x, const Shape& shape, const Pieces& pieces, double value = 0);
 
 /// The gradient of a Rearrange that reads elements several times: each gets the sum of the gradients of its copies.
-struct RearrangeGradient final : Function<RearrangeGradient> {
+struct RearrangeGradient final : TwiceDifferentiable<RearrangeGradient> {
   static constexpr const char* kName = "rearrange_gradient";
-  static constexpr bool kTwiceDifferentiable = true;
   Shape shape_;
   Pieces pieces_;
   Tensor forward(const Tensor& dy, const Shape& shape, const Pieces& pieces) {
@@ -145,9 +144,8 @@ struct RearrangeGradient final : Function<RearrangeGradient> {
 };
 
 /// A tensor made of blocks of another, and of `value` where there is none.
-struct Rearrange final : Function<Rearrange> {
+struct Rearrange final : TwiceDifferentiable<Rearrange> {
   static constexpr const char* kName = "rearrange";
-  static constexpr bool kTwiceDifferentiable = true;
   Shape shape_;
   Pieces pieces_;
   Tensor forward(const Tensor& x, const Shape& shape, const Pieces& pieces, double value) {
@@ -205,9 +203,8 @@ void check_padding(const Tensor& x, PadMode mode, int dim, int64_t before, int64
 
 Tensor triangle(const char* op, const Tensor& x, int64_t diagonal, bool lower);
 
-struct Triangle final : Function<Triangle> {
+struct Triangle final : TwiceDifferentiable<Triangle> {
   static constexpr const char* kName = "triangle";
-  static constexpr bool kTwiceDifferentiable = true;
   int64_t diagonal_ = 0;
   bool lower_ = false;
   Tensor forward(const Tensor& x, int64_t diagonal, bool lower) {

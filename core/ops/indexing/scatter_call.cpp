@@ -22,9 +22,8 @@ Tensor is_last_writer(const Tensor& index, int dim, const Shape& shape) {
 }
 
 /// Assigns or adds the source to elements of x.
-struct ScatterAlong final : Function<ScatterAlong> {
+struct ScatterAlong final : TwiceDifferentiable<ScatterAlong> {
   static constexpr const char* kName = "scatter";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
   int dim_ = 0;
   bool adds_ = false;
@@ -49,9 +48,8 @@ struct ScatterAlong final : Function<ScatterAlong> {
 };
 
 /// Products and extremes of elements of x and source.
-struct ScatterCombined final : Function<ScatterCombined> {
+struct ScatterCombined final : TwiceDifferentiable<ScatterCombined> {
   static constexpr const char* kName = "scatter_reduce";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_, source_, index_;
   SavedOutput y_;
   int dim_ = 0;

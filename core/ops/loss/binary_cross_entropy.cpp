@@ -29,9 +29,8 @@ Tensor bounded_log(const Tensor& p) { return clamp(log(p), -100, INFINITY); }
 Tensor bounded_log_of_rest(const Tensor& p) { return clamp(log1p(neg(p)), -100, INFINITY); }
 
 /// dy times the derivative by p.
-struct BceSlope final : Function<BceSlope> {
+struct BceSlope final : TwiceDifferentiable<BceSlope> {
   static constexpr const char* kName = "binary_cross_entropy_backward";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved dy_, p_, target_;
   Tensor forward(const Tensor& dy, const Tensor& p, const Tensor& target) {
     dy_ = dy;
@@ -46,9 +45,8 @@ struct BceSlope final : Function<BceSlope> {
 };
 
 /// dy times the derivative by the target.
-struct BceTargetSlope final : Function<BceTargetSlope> {
+struct BceTargetSlope final : TwiceDifferentiable<BceTargetSlope> {
   static constexpr const char* kName = "binary_cross_entropy_backward";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved dy_, p_;
   Tensor forward(const Tensor& dy, const Tensor& p) {
     dy_ = dy;
@@ -61,9 +59,8 @@ struct BceTargetSlope final : Function<BceTargetSlope> {
   }
 };
 
-struct BinaryCrossEntropy final : Function<BinaryCrossEntropy> {
+struct BinaryCrossEntropy final : TwiceDifferentiable<BinaryCrossEntropy> {
   static constexpr const char* kName = "binary_cross_entropy";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved p_, target_;
   Tensor forward(const Tensor& p, const Tensor& target) {
     p_ = p;

@@ -13,9 +13,8 @@ namespace tern {
 namespace {
 
 /// Losses per row, or their mean.
-struct CrossEntropy final : Function<CrossEntropy> {
+struct CrossEntropy final : TwiceDifferentiable<CrossEntropy> {
   static constexpr const char* kName = "cross_entropy";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved logits_, targets_, weights_, log_sum_exp_, divisor_;
   int64_t ignore_index_ = -100;
   double smoothing_ = 0;

@@ -20,9 +20,8 @@ namespace {
 constexpr const char* kCtc = "ctc_loss";
 
 /// The losses of x [frames, batch, states], the log-probabilities of states. `lengths` and `skips` are the kernel's.
-struct CtcAlignments final : Function<CtcAlignments> {
+struct CtcAlignments final : TwiceDifferentiable<CtcAlignments> {
   static constexpr const char* kName = kCtc;
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_, lengths_, skips_, alpha_;
   SavedOutput losses_;
 

@@ -23,9 +23,8 @@ void check_order(const char* op, double order) {
 }
 
 /// The distances of the rows of x [batch, m, d] and z [batch, n, d].
-struct Distances final : Function<Distances> {
+struct Distances final : TwiceDifferentiable<Distances> {
   static constexpr const char* kName = "cdist";
-  static constexpr bool kTwiceDifferentiable = true;
   double order_ = 2;
   Saved x_, z_;
   SavedOutput y_;

@@ -41,9 +41,8 @@ Tensor recorded_activation_gradient(const Tensor& dy, const Tensor& pre, Activat
 }
 
 /// Output 0 is the result. What goes into the activation is output 1, which only the second derivative uses.
-struct Linear final : Function<Linear> {
+struct Linear final : TwiceDifferentiable<Linear> {
   static constexpr const char* kName = "linear";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_, weight_, uncast_weight_;
   SavedOutput pre_;
   Activation activation_ = Activation::kNone;
@@ -118,9 +117,8 @@ struct Linear final : Function<Linear> {
 };
 
 /// Two products with the rows of one weight; each writes its rows of the gradients.
-struct LinearPair final : Function<LinearPair> {
+struct LinearPair final : TwiceDifferentiable<LinearPair> {
   static constexpr const char* kName = "linear_pair";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved first_, second_, weight_, uncast_weight_;
   int64_t cut_ = 0, rows_ = 0, in_ = 0;
   DType weight_dtype_ = DType::kFloat32, bias_dtype_ = DType::kFloat32;

@@ -41,9 +41,8 @@ Tensor integer_product(const Tensor& a, const Tensor& b) {
 }
 
 /// c[batch, m, n] = a[batch, m, k] b[batch, k, n], or the same for single matrices.
-struct Matmul final : Function<Matmul> {
+struct Matmul final : TwiceDifferentiable<Matmul> {
   static constexpr const char* kName = "matmul";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved a_, b_;
   Tensor forward(const Tensor& a, const Tensor& b) {
     if (!is_floating(a.dtype())) return integer_product(a, b);

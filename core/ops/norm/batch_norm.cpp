@@ -73,9 +73,8 @@ Statistics statistics_of(const Tensor& x, const BatchNormRanks* ranks) {
   return {mean, sum(squares + counts * square(means - mean), {0}), count};
 }
 
-struct BatchNorm final : Function<BatchNorm> {
+struct BatchNorm final : TwiceDifferentiable<BatchNorm> {
   static constexpr const char* kName = "batch_norm";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_, weight_, bias_;
   SavedOutput y_;
   Tensor mean_, rstd_, scale_;  // the latter: rstd times the weight

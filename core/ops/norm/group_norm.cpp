@@ -29,9 +29,8 @@ kernels::GroupNormShape group_shape(const Tensor& x, int64_t groups) {
   return {x.size(0), x.size(1), pixels, groups, detail::has_channels_last(x)};
 }
 
-struct GroupNorm final : Function<GroupNorm> {
+struct GroupNorm final : TwiceDifferentiable<GroupNorm> {
   static constexpr const char* kName = "group_norm";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_, weight_, mean_, rstd_;
   kernels::GroupNormShape shape_;
   double eps_ = 0;

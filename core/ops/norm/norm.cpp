@@ -15,9 +15,8 @@ namespace {
 /// Outputs: the norm and, unless it equals x, the normalised tensor: with `gives_sum` for the caller, otherwise only
 /// for the second derivative. Without kCentred it is RMS norm: the mean is not subtracted.
 template <bool kCentred>
-struct Norm final : Function<Norm<kCentred>> {
+struct Norm final : TwiceDifferentiable<Norm<kCentred>> {
   static constexpr const char* kName = kCentred ? "layer_norm" : "rms_norm";
-  static constexpr bool kTwiceDifferentiable = true;
   using detail::Node::add_output, detail::Node::needs_grad, detail::Node::output_meta, detail::Node::recorded;
   Saved x_, weight_, mean_, rstd_, row_keys_;
   SavedOutput sum_;

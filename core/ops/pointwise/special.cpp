@@ -22,9 +22,8 @@ Tensor widened(const Tensor& x) { return x.to(detail::accumulation_type(floating
 /// The result of an op of x alone.
 Tensor narrowed(const Tensor& y, const Tensor& x) { return y.to(floating_type(x.dtype())); }
 
-struct Sinc final : Function<Sinc> {
+struct Sinc final : TwiceDifferentiable<Sinc> {
   static constexpr const char* kName = "sinc";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_;
   Tensor forward(const Tensor& x) {
     x_ = x;

@@ -76,9 +76,8 @@ std::vector<Tensor> recurrent_by_ops(RecurrentKind kind, const RecurrentLayout& 
 
 // ---- by kernels ----
 
-struct Recurrent final : Function<Recurrent> {
+struct Recurrent final : TwiceDifferentiable<Recurrent> {
   static constexpr const char* kName = "recurrent";
-  static constexpr bool kTwiceDifferentiable = true;
   RecurrentKind kind_ = RecurrentKind::kLstm;
   RecurrentLayout layout_;
   bool reverse_ = false;

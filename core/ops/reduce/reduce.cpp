@@ -16,9 +16,8 @@ using detail::reduced_shape;
 using detail::run_reduction;
 using kernels::Reduction;
 
-struct Sum final : Function<Sum> {
+struct Sum final : TwiceDifferentiable<Sum> {
   static constexpr const char* kName = "sum";
-  static constexpr bool kTwiceDifferentiable = true;
   Shape shape_, kept_;
   double scale_ = 1;
   Tensor forward(const Tensor& x, uint32_t bits, bool keepdim, bool mean) {
@@ -35,9 +34,8 @@ struct Sum final : Function<Sum> {
 };
 
 /// max and min: equal extremes share the gradient equally.
-struct Extreme final : Function<Extreme> {
+struct Extreme final : TwiceDifferentiable<Extreme> {
   static constexpr const char* kName = "max_min";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_;
   SavedOutput y_;
   uint32_t bits_ = 0;
@@ -70,9 +68,8 @@ Tensor extreme(const char* name, const Tensor& x, const std::vector<int>& dims, 
 }
 
 /// The gradient by an element is the product of the others: result / x unless there are zeros.
-struct Product final : Function<Product> {
+struct Product final : TwiceDifferentiable<Product> {
   static constexpr const char* kName = "prod";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_;
   uint32_t bits_ = 0;
   Shape kept_;

@@ -9,9 +9,8 @@ namespace tern {
 namespace {
 
 /// Over one dimension of a contiguous tensor.
-struct Softmax final : Function<Softmax> {
+struct Softmax final : TwiceDifferentiable<Softmax> {
   static constexpr const char* kName = "softmax";
-  static constexpr bool kTwiceDifferentiable = true;
   SavedOutput y_;
   int dim_ = 0;
   bool log_ = false;

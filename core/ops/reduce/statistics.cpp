@@ -20,9 +20,8 @@ using detail::run_reduction;
 using kernels::Reduction;
 
 /// var, or its square root.
-struct Variance final : Function<Variance> {
+struct Variance final : TwiceDifferentiable<Variance> {
   static constexpr const char* kName = "var";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_;
   SavedOutput deviation_;
   std::vector<int> dims_;
@@ -51,9 +50,8 @@ struct Variance final : Function<Variance> {
   }
 };
 
-struct LogSumExp final : Function<LogSumExp> {
+struct LogSumExp final : TwiceDifferentiable<LogSumExp> {
   static constexpr const char* kName = "logsumexp";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_;
   SavedOutput y_;
   Shape kept_;

@@ -17,9 +17,8 @@ using detail::run_reduction;
 using kernels::Reduction;
 
 /// The gradient is x / y, and 0 (a subgradient) where y is 0; higher derivatives are 0 there as well.
-struct Norm final : Function<Norm> {
+struct Norm final : TwiceDifferentiable<Norm> {
   static constexpr const char* kName = "norm";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_;
   SavedOutput y_;
   Shape kept_;
@@ -39,9 +38,8 @@ struct Norm final : Function<Norm> {
 };
 
 /// The norm of order 0, whose gradient is 0.
-struct CountOfNonzeros final : Function<CountOfNonzeros> {
+struct CountOfNonzeros final : TwiceDifferentiable<CountOfNonzeros> {
   static constexpr const char* kName = "vector_norm";
-  static constexpr bool kTwiceDifferentiable = true;
   Shape shape_;
   Tensor forward(const Tensor& x, const std::vector<int>& dims, bool keepdim) {
     shape_ = x.shape();
@@ -51,9 +49,8 @@ struct CountOfNonzeros final : Function<CountOfNonzeros> {
 };
 
 /// The norm of order 1.
-struct SumOfMagnitudes final : Function<SumOfMagnitudes> {
+struct SumOfMagnitudes final : TwiceDifferentiable<SumOfMagnitudes> {
   static constexpr const char* kName = "vector_norm";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_;
   Shape kept_;
   Tensor forward(const Tensor& x, uint32_t bits, bool keepdim) {
@@ -65,9 +62,8 @@ struct SumOfMagnitudes final : Function<SumOfMagnitudes> {
 };
 
 /// The norm of a positive or negative order other than 1, 2 and infinity.
-struct PowerNorm final : Function<PowerNorm> {
+struct PowerNorm final : TwiceDifferentiable<PowerNorm> {
   static constexpr const char* kName = "vector_norm";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_;
   SavedOutput y_;
   Shape kept_;

@@ -12,9 +12,8 @@ namespace {
 constexpr int64_t kMaxColumns = (int64_t{1} << 32) - 2;
 
 /// y[..., j] = x[..., index[..., j]]
-struct TakeColumns final : Function<TakeColumns> {
+struct TakeColumns final : TwiceDifferentiable<TakeColumns> {
   static constexpr const char* kName = "take_columns";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
   int64_t cols_ = 0;
   Tensor forward(const Tensor& x, const Tensor& index) {
@@ -31,9 +30,8 @@ struct TakeColumns final : Function<TakeColumns> {
 };
 
 /// x[..., index[..., j]] = y[..., j], other elements 0; `cols` elements per row.
-struct ScatterColumns final : Function<ScatterColumns> {
+struct ScatterColumns final : TwiceDifferentiable<ScatterColumns> {
   static constexpr const char* kName = "scatter_columns";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
   Tensor forward(const Tensor& y, const Tensor& index, int64_t cols) {
     index_ = index;

@@ -13,18 +13,18 @@
 namespace tern {
 namespace {
 
+using detail::Along, detail::count_cols, detail::count_rows;
+
 /// Cumulative sums of contiguous x along its last dimension.
-struct CumulativeSum final : Function<CumulativeSum> {
+struct CumulativeSum final : TwiceDifferentiable<CumulativeSum> {
   static constexpr const char* kName = "cumsum";
-  static constexpr bool kTwiceDifferentiable = true;
   bool reverse_ = false;
   Tensor forward(const Tensor& x, bool reverse) {
     reverse_ = reverse;
     const Tensor y = empty(x.shape(), {is_floating(x.dtype()) ? x.dtype() : DType::kInt64, x.device()});
     const kernels::Stream stream = current_stream(x.device());
-    const Workspace workspace(x.device(), [&] {
-      return kernels::cumulative_sum_workspace(stream, detail::count_rows(x), detail::count_cols(x), x.dtype());
-    });
+    const Workspace workspace(
+        x.device(), [&] { return kernels::cumulative_sum_workspace(stream, count_rows(x), count_cols(x), x.dtype()); });
     kernels::cumulative_sum(stream, x.view(), reverse, workspace.data(), y.view());
     return y;
   }
@@ -34,13 +34,12 @@ struct CumulativeSum final : Function<CumulativeSum> {
 /// y[..., j - 1] where y is contiguous, and `first` in column 0.
 Tensor one_before(const Tensor& y, double first) {
   const Tensor start = full(y.shape().with(-1, 1), first, y.options());
-  return cat({start, y.slice(-1, 0, detail::count_cols(y) - 1)}, -1);
+  return cat({start, y.slice(-1, 0, count_cols(y) - 1)}, -1);
 }
 
 /// y[..., j] = a[..., j] * y[..., j - 1] + b[..., j] along the last dimension, or from its end, as the kernel says.
-struct LinearRecurrence final : Function<LinearRecurrence> {
+struct LinearRecurrence final : TwiceDifferentiable<LinearRecurrence> {
   static constexpr const char* kName = "linear_recurrence";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved a_;
   SavedOutput y_;
   bool reverse_ = false;
@@ -60,9 +59,8 @@ struct LinearRecurrence final : Function<LinearRecurrence> {
 
 /// Cumulative products of contiguous x along its last dimension. The derivative of later products by an element is a
 /// recurrence, which divides by none of them.
-struct CumulativeProduct final : Function<CumulativeProduct> {
+struct CumulativeProduct final : TwiceDifferentiable<CumulativeProduct> {
   static constexpr const char* kName = "cumprod";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_;
   SavedOutput y_;
   Tensor forward(const Tensor& x) {
@@ -79,15 +77,14 @@ struct CumulativeProduct final : Function<CumulativeProduct> {
 };
 
 /// Running extremes of contiguous x along its last dimension; returns values and indices.
-struct CumulativeExtreme final : Function<CumulativeExtreme> {
+struct CumulativeExtreme final : TwiceDifferentiable<CumulativeExtreme> {
   static constexpr const char* kName = "cumulative_extreme";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
   std::vector<Tensor> forward(const Tensor& x, bool largest) {
     const Tensor values = empty(x.shape(), x.options()), index = empty(x.shape(), {DType::kInt64, x.device()});
     const kernels::Stream stream = current_stream(x.device());
     const Workspace workspace(x.device(), [&] {
-      return kernels::cumulative_extreme_workspace(stream, detail::count_rows(x), detail::count_cols(x), x.dtype());
+      return kernels::cumulative_extreme_workspace(stream, count_rows(x), count_cols(x), x.dtype());
     });
     kernels::cumulative_extreme(stream, largest, x.view(), workspace.data(), values.view(), index.view());
     index_ = index;
@@ -117,14 +114,14 @@ Tensor log_sums_up_to(const Tensor& input, int dim) {
 Tensor cumsum(const Tensor& input, int dim) {
   Tensor x = input;
   detail::autocast_inputs("cumsum", {&x});
-  const detail::Along along(x, dim);
+  const Along along(x, dim);
   return along.back(CumulativeSum::apply(along.last(), false));
 }
 
 Tensor cumprod(const Tensor& input, int dim) {
   Tensor x = input;
   detail::autocast_inputs("cumsum", {&x});
-  const detail::Along along(x, dim);
+  const Along along(x, dim);
   return along.back(CumulativeProduct::apply(along.last()));
 }
 
@@ -135,12 +132,12 @@ Tensor logcumsumexp(const Tensor& x, int dim) {
 }
 
 SortResult cummax(const Tensor& x, int dim) {
-  const detail::Along along(x, dim);
+  const Along along(x, dim);
   return along.back(CumulativeExtreme::apply(along.last(), true));
 }
 
 SortResult cummin(const Tensor& x, int dim) {
-  const detail::Along along(x, dim);
+  const Along along(x, dim);
   return along.back(CumulativeExtreme::apply(along.last(), false));
 }
 

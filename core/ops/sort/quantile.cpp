@@ -16,31 +16,32 @@
 namespace tern {
 namespace {
 
+using detail::Along, detail::check_columns, detail::count_cols, detail::count_rows, detail::scatter_columns;
+
 /// One element of each row of contiguous x; returns values and indices.
-struct SelectElement final : Function<SelectElement> {
+struct SelectElement final : TwiceDifferentiable<SelectElement> {
   static constexpr const char* kName = "select_element";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved index_;
   int64_t cols_ = 0;
   std::vector<Tensor> forward(const Tensor& x, kernels::Selection which, int64_t place) {
-    cols_ = detail::count_cols(x);
+    cols_ = count_cols(x);
     const Shape shape = x.shape().with(-1, 1);
     const Tensor values = empty(shape, x.options()), index = empty(shape, {DType::kInt64, x.device()});
     const kernels::Stream stream = current_stream(x.device());
-    const Workspace workspace(
-        x.device(), [&] { return kernels::select_rows_workspace(stream, detail::count_rows(x), cols_, x.dtype()); });
+    const Workspace workspace(x.device(),
+                              [&] { return kernels::select_rows_workspace(stream, count_rows(x), cols_, x.dtype()); });
     kernels::select_rows(stream, x.view(), which, place, workspace.data(), values.view(), index.view());
     index_ = index;
     return {values, index};
   }
-  Grads backward(const Tensor& dy) override { return {detail::scatter_columns(dy, index_.get(), cols_)}; }
+  Grads backward(const Tensor& dy) override { return {scatter_columns(dy, index_.get(), cols_)}; }
 };
 
 /// Elements and their indices along dim, which has size 1 in the results. x has a dimension of at least one element;
 /// `place` is used by kPlace.
 SortResult select_along(const char* op, const Tensor& x, int dim, kernels::Selection which, int64_t place = 0) {
-  const detail::Along along(x, dim);
-  detail::check_columns(op, along.last());
+  const Along along(x, dim);
+  check_columns(op, along.last());
   return along.back(SelectElement::apply(along.last(), which, place));
 }
 
@@ -64,9 +65,8 @@ SortResult median_along(const char* op, const Tensor& x, int dim, bool keepdim, 
 }
 
 /// The median of all elements, whose gradient those that equal it share.
-struct MedianOfAll final : Function<MedianOfAll> {
+struct MedianOfAll final : TwiceDifferentiable<MedianOfAll> {
   static constexpr const char* kName = "median";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_;
   SavedOutput y_;
   Tensor forward(const Tensor& x, bool ignores_nan) {

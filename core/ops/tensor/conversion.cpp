@@ -8,9 +8,8 @@
 namespace tern {
 namespace {
 
-struct ToDType final : Function<ToDType> {
+struct ToDType final : TwiceDifferentiable<ToDType> {
   static constexpr const char* kName = "to";
-  static constexpr bool kTwiceDifferentiable = true;
   Tensor forward(const Tensor& x, DType dtype) {
     const Tensor y = detail::empty_ordered_like(x, {dtype, x.device()});
     kernels::copy(current_stream(x.device()), x.view(), y.view());
@@ -19,9 +18,8 @@ struct ToDType final : Function<ToDType> {
   Grads backward(const Tensor& dy) override { return {dy}; }  // the engine converts to the input's dtype
 };
 
-struct ToDevice final : Function<ToDevice> {
+struct ToDevice final : TwiceDifferentiable<ToDevice> {
   static constexpr const char* kName = "to_device";
-  static constexpr bool kTwiceDifferentiable = true;
   Device from_;
   Tensor forward(const Tensor& x, Device wanted) {
     from_ = x.device();
@@ -32,9 +30,8 @@ struct ToDevice final : Function<ToDevice> {
   Grads backward(const Tensor& dy) override { return {dy.to(from_)}; }
 };
 
-struct Clone final : Function<Clone> {
+struct Clone final : TwiceDifferentiable<Clone> {
   static constexpr const char* kName = "clone";
-  static constexpr bool kTwiceDifferentiable = true;
   Tensor forward(const Tensor& x) {
     const Tensor y = empty(x.shape(), x.options());
     kernels::copy(current_stream(x.device()), x.view(), y.view());

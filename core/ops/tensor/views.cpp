@@ -17,9 +17,8 @@ Tensor make_view(const Tensor& x, int64_t offset, const Shape& shape, const Stri
   return view;
 }
 
-struct ReshapeView final : Function<ReshapeView> {
+struct ReshapeView final : TwiceDifferentiable<ReshapeView> {
   static constexpr const char* kName = "reshape";
-  static constexpr bool kTwiceDifferentiable = true;
   Shape shape_;
   Tensor forward(const Tensor& x, const Shape& shape, const Strides& strides) {
     shape_ = x.shape();
@@ -28,9 +27,8 @@ struct ReshapeView final : Function<ReshapeView> {
   Grads backward(const Tensor& dy) override { return {dy.reshape(shape_)}; }
 };
 
-struct Permute final : Function<Permute> {
+struct Permute final : TwiceDifferentiable<Permute> {
   static constexpr const char* kName = "permute";
-  static constexpr bool kTwiceDifferentiable = true;
   std::vector<int> order_;
   Tensor forward(const Tensor& x, const std::vector<int>& order) {
     order_ = order;
@@ -49,9 +47,8 @@ struct Permute final : Function<Permute> {
   }
 };
 
-struct Expand final : Function<Expand> {
+struct Expand final : TwiceDifferentiable<Expand> {
   static constexpr const char* kName = "expand";
-  static constexpr bool kTwiceDifferentiable = true;
   Tensor forward(const Tensor& x, const Shape& shape) {
     Strides strides{};
     const int shift = shape.dims() - x.dim();
@@ -75,9 +72,8 @@ Tensor slice_view(const Tensor& x, const Range& range) {
 }
 
 /// Backward of a slice: writes dy into the range of a tensor of zeros. Its backward is the slice.
-struct SliceBackward final : Function<SliceBackward> {
+struct SliceBackward final : TwiceDifferentiable<SliceBackward> {
   static constexpr const char* kName = "slice_backward";
-  static constexpr bool kTwiceDifferentiable = true;
   Range range_;
   Tensor forward(const Tensor& dy, const Shape& shape, const Range& range) {
     range_ = range;
@@ -90,9 +86,8 @@ struct SliceBackward final : Function<SliceBackward> {
   }
 };
 
-struct SliceView final : Function<SliceView> {
+struct SliceView final : TwiceDifferentiable<SliceView> {
   static constexpr const char* kName = "slice";
-  static constexpr bool kTwiceDifferentiable = true;
   Shape shape_;
   Range range_;
   Tensor forward(const Tensor& x, const Range& range) {
@@ -133,9 +128,8 @@ Tensor diagonal_view(const Tensor& x, const DiagonalRange& range) {
 }
 
 /// Writes y on the diagonal of a tensor of zeros. Its backward is the diagonal.
-struct DiagonalEmbedding final : Function<DiagonalEmbedding> {
+struct DiagonalEmbedding final : TwiceDifferentiable<DiagonalEmbedding> {
   static constexpr const char* kName = "diag_embed";
-  static constexpr bool kTwiceDifferentiable = true;
   DiagonalRange range_;
   Tensor forward(const Tensor& y, const Shape& shape, const DiagonalRange& range) {
     range_ = range;
@@ -146,9 +140,8 @@ struct DiagonalEmbedding final : Function<DiagonalEmbedding> {
   Grads backward(const Tensor& g) override { return {g.diagonal(range_.offset, range_.rows, range_.cols)}; }
 };
 
-struct Diagonal final : Function<Diagonal> {
+struct Diagonal final : TwiceDifferentiable<Diagonal> {
   static constexpr const char* kName = "diagonal";
-  static constexpr bool kTwiceDifferentiable = true;
   Shape shape_;
   DiagonalRange range_;
   Tensor forward(const Tensor& x, const DiagonalRange& range) {
@@ -172,9 +165,8 @@ constexpr int64_t kPieceBytes = 512;
 
 /// Consecutive ranges that cover a dimension; with `drops` they have size 1 and lose the dimension. A single node,
 /// whose backward concatenates the gradients of the pieces.
-struct Split final : Function<Split> {
+struct Split final : TwiceDifferentiable<Split> {
   static constexpr const char* kName = "split";
-  static constexpr bool kTwiceDifferentiable = true;
   int dim_ = 0;
   bool drops_ = false;
   std::vector<Tensor> forward(const Tensor& x, const std::vector<int64_t>& sizes, int dim, bool drops) {
