@@ -18,9 +18,7 @@
 namespace tern::kernels::distance {
 
 // Vectors have functions of the same names.
-using math::abs;
-using math::pow;
-using math::select;
+using math::abs, math::pow, math::select;
 
 template <class F>
 struct Pair {

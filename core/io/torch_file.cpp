@@ -9,10 +9,7 @@
 namespace tern {
 namespace {
 
-using pickle::Id;
-using pickle::Reader;
-using pickle::StorageSpec;
-using pickle::Tree;
+using pickle::Id, pickle::Reader, pickle::StorageSpec, pickle::Tree;
 
 /// The archive's only top folder, of any name, with its slash.
 std::string_view top_folder(const std::string& path, const ZipDirectory& zip) {

@@ -8,9 +8,7 @@
 namespace tern::nn {
 namespace {
 
-using tern::detail::metric_integers;
-using tern::detail::metric_numbers;
-using tern::detail::ratio;
+using tern::detail::metric_integers, tern::detail::metric_numbers, tern::detail::ratio;
 
 constexpr double kNotDefined = std::numeric_limits<double>::quiet_NaN();
 constexpr int64_t kAnyClass = std::numeric_limits<int64_t>::max();

@@ -9,10 +9,7 @@
 namespace tern::nn {
 namespace {
 
-using tern::detail::add_exact;
-using tern::detail::add_exact_product;
-using tern::detail::DoublePair;
-using tern::detail::pair_of_exact;
+using tern::detail::add_exact, tern::detail::add_exact_product, tern::detail::DoublePair, tern::detail::pair_of_exact;
 
 /// Checked elements of predictions and targets, in pairs.
 std::vector<std::pair<double, double>> pairs_of(const char* name, const Tensor& predictions, const Tensor& targets) {

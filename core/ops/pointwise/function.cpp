@@ -14,9 +14,7 @@
 namespace tern {
 namespace {
 
-using kernels::ConstView;
-using kernels::PointwisePass;
-using kernels::Saves;
+using kernels::ConstView, kernels::PointwisePass, kernels::Saves;
 
 constexpr size_t kMaxSaved = 4;                 // three inputs and the output
 constexpr size_t kMaxOperands = kMaxSaved + 2;  // and g, dy in the second derivative

@@ -11,10 +11,7 @@
 namespace tern {
 namespace {
 
-using detail::dimension_bits;
-using detail::reduced_shape;
-using detail::run_reduction;
-using kernels::Reduction;
+using detail::dimension_bits, detail::reduced_shape, detail::run_reduction, kernels::Reduction;
 
 struct Sum final : TwiceDifferentiable<Sum> {
   static constexpr const char* kName = "sum";

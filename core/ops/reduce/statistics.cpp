@@ -14,10 +14,7 @@
 namespace tern {
 namespace {
 
-using detail::dimension_bits;
-using detail::reduced_shape;
-using detail::run_reduction;
-using kernels::Reduction;
+using detail::dimension_bits, detail::reduced_shape, detail::run_reduction, kernels::Reduction;
 
 /// var, or its square root.
 struct Variance final : TwiceDifferentiable<Variance> {

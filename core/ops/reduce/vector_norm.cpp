@@ -11,10 +11,7 @@
 namespace tern {
 namespace {
 
-using detail::dimension_bits;
-using detail::reduced_shape;
-using detail::run_reduction;
-using kernels::Reduction;
+using detail::dimension_bits, detail::reduced_shape, detail::run_reduction, kernels::Reduction;
 
 /// The gradient is x / y, and 0 (a subgradient) where y is 0; higher derivatives are 0 there as well.
 struct Norm final : TwiceDifferentiable<Norm> {

@@ -60,9 +60,7 @@ void detail::check_distinct(const char* op, const Tensor& x) {
 
 namespace {
 
-using detail::check_distinct;
-using detail::check_in_place;
-using detail::rebase;
+using detail::check_distinct, detail::check_in_place, detail::rebase;
 
 void check_fits(const char* op, const Tensor& x, const Tensor& other) {
   TERN_CHECK(broadcasts_to(other.shape(), x.shape()), op, ": ", other.shape(), " does not broadcast to ", x.shape());

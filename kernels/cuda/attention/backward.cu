@@ -81,14 +81,7 @@ class QueryPass : public QueryPassTiles<T, Shape<kDim>> {
   }
 
  private:
-  using Base::call_;
-  using Base::dout_;
-  using Base::dq_;
-  using Base::head_;
-  using Base::queries_;
-  using Base::rows_;
-  using Base::s_;
-  using Base::stage_of;
+  using Base::call_, Base::dout_, Base::dq_, Base::head_, Base::queries_, Base::rows_, Base::s_, Base::stage_of;
 };
 
 /// Minimum number of blocks per multiprocessor. With a bound of three, ptxas saves the few registers that rows of 64
@@ -145,15 +138,8 @@ class KeyPass : public KeyPassTiles<T, Shape<kDim>> {
   }
 
  private:
-  using Base::call_;
-  using Base::columns_;
-  using Base::dk_;
-  using Base::dv_;
-  using Base::keys_;
-  using Base::rows_;
-  using Base::s_;
-  using Base::stage_of;
-  using Base::values_;
+  using Base::call_, Base::columns_, Base::dk_, Base::dv_, Base::keys_, Base::rows_, Base::s_, Base::stage_of,
+      Base::values_;
 };
 
 template <class T, int kDim, bool kDropout>

@@ -118,11 +118,7 @@ class Forward : public ForwardTiles<T, Shape<kDim>> {
     }
   }
 
-  using Base::call_;
-  using Base::head_;
-  using Base::queries_;
-  using Base::s_;
-  using Base::stage_of;
+  using Base::call_, Base::head_, Base::queries_, Base::s_, Base::stage_of;
   int row_, first_query_;  // of the warp: within the tile, within the sequence
   FragmentA query_[kRowTiles][kDim / 16];
   RowState<kDim> state_[kRowTiles];

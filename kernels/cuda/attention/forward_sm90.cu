@@ -62,12 +62,7 @@ class Forward : public ForwardTiles<T, Shape<kDim>> {
  private:
   __device__ int first_query() const { return block_query_ + warp_row(); }
 
-  using Base::block_query_;
-  using Base::call_;
-  using Base::head_;
-  using Base::queries_;
-  using Base::s_;
-  using Base::stage_of;
+  using Base::block_query_, Base::call_, Base::head_, Base::queries_, Base::s_, Base::stage_of;
   int group_row_;
   Range keys_{0, 0};  // keys that the warpgroup's queries see
   RowState<kDim> state_;
