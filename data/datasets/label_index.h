@@ -28,7 +28,7 @@ struct LabelMatch {
 ///   1. a name is the output's of the same name;
 ///   2. else the only output's whose name is the same without letter case, where neg and pos are negative and positive;
 ///   3. else, where no output's name is an integer, an integer is the number of an output.
-/// Of outputs without names (LABEL_0, LABEL_1, ...) the third rule holds if every label is such an integer and the
+/// For outputs without names (LABEL_0, LABEL_1, ...) the third rule holds if every label is such an integer and the
 /// labels are in the order of their values; else as many labels as there are outputs are theirs in order.
 class KnownLabels {
  public:

@@ -146,7 +146,7 @@ BatchPlan::BatchPlan(std::span<const int32_t> rows, std::span<const int32_t> len
       computed += packed ? options.batch_tokens : sequences * longest;
     }
   }
-  // Of all rows: which are left out of a last batch differs between epochs.
+  // The longest of all rows, as those that are left out of a last batch differ between epochs.
   if (!lengths.empty())
     for (const int32_t row : rows) longest_ = std::max<int64_t>(longest_, lengths[row]);
   if (computed > 0) fill_ = static_cast<double>(tokens) / static_cast<double>(computed);

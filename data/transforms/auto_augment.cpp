@@ -12,7 +12,7 @@
 namespace tern::data {
 namespace {
 
-/// Of share 1. The table of RandAugment, and that of TrivialAugmentWide.
+/// Strengths of share 1. The table of RandAugment, and that of TrivialAugmentWide.
 struct Strength {
   double usual = 0, wide = 0;
 };

@@ -152,7 +152,7 @@ class Accelerator {
   std::vector<std::unique_ptr<DataParallel>> modules_;
   mutable optim::GradScaler scaler_;
   mutable bool scale_is_due_ = false;  // steps were made since the scaler's last update
-  // Of the current batch.
+  // The state of the current batch.
   double weight_ = 1;
   bool step_begin_ = true, step_end_ = true;
 };

@@ -31,7 +31,7 @@ std::string_view bytes_of(const Tensor& host) {
   return {static_cast<const char*>(host.raw_data()), static_cast<size_t>(host.nbytes())};
 }
 
-/// Of names, types, shapes and bytes, in the order of the names.
+/// The digest of names, types, shapes and bytes, in the order of the names.
 std::string digest_of(const StateView& tensors) {
   std::map<std::string, Tensor> sorted;
   for (const NamedTensor& entry : tensors) sorted[entry.name] = entry.tensor;

@@ -54,7 +54,7 @@ class LoopState {
   void add(const std::string& name, optim::Optimizer& optimizer);
   void add(const std::string& name, int64_t& number) { add_number(name, number, false); }
   void add(const std::string& name, double& number) { add_number(name, number, false); }
-  /// Of a metric each rank's own counts, as by add_per_rank().
+  /// The counts of a metric, each rank's own, as by add_per_rank().
   template <HasState T>
   requires(!std::derived_from<T, nn::Module> &&
            !std::derived_from<T, optim::Optimizer>) void add(const std::string& name, T& object) {

@@ -23,7 +23,7 @@ class AttentionBlocks {
   /// Whether blocks save time: all sequences have one length, and a cache holds some of them.
   bool suits() const { return sequences_ > 0; }
 
-  /// Of the projection, with memory for attend().
+  /// The row blocks of the projection, with memory for attend().
   RowBlocks row_blocks() const {
     const int64_t rows = sequences_ * length_;
     const AttentionParams block = of_block(0, rows);
@@ -58,7 +58,8 @@ class AttentionBlocks {
   /// Blocks of each thread, at least, so that threads end together.
   static constexpr int64_t kBlocksOfThread = 4;
 
-  /// Of at most `max_count` and at least half as many sequences in a block, what keeps the busiest thread the shortest.
+  /// The number of sequences in a block, at most `max_count` and at least half of it, that keeps the busiest thread the
+  /// shortest.
   int64_t best_count(int64_t max_count) const {
     const int64_t threads = num_threads();
     const auto longest = [&](int64_t n) {

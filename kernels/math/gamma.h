@@ -49,7 +49,7 @@ TERN_HD inline double cotangent_derivative(int n, double x) {
   return n % 2 == 0 ? sum * c : sum;
 }
 
-// Of x > 0: the recurrence up to a large argument, and there the asymptotic series (Abramowitz and Stegun, "Handbook of
+// For x > 0 the recurrence up to a large argument, and there the asymptotic series (Abramowitz and Stegun, "Handbook of
 // Mathematical Functions", 6.3.18 and 6.4.11).
 
 TERN_HD inline double digamma_of_positive(double x) {

@@ -152,7 +152,7 @@ TERN_HD inline Dual<F> atan2(Dual<F> y, Dual<F> x) {
   const F square = x.value * x.value + y.value * y.value;
   return {atan2(y.value, x.value), (x.value * y.tangent - y.value * x.tangent) / square};
 }
-/// Of functions that are constant between jumps.
+/// The derivative of functions that are constant between jumps.
 template <class F>
 TERN_HD inline Dual<F> ceil(Dual<F> x) {
   return {ceil(x.value), F(0)};

@@ -65,7 +65,8 @@ struct GammaParts {
   double lower, upper;
 };
 
-/// Of a large a (Temme, "The asymptotic expansion of the incomplete gamma functions", SIAM J. Math. Anal. 10, 1979).
+/// The parts for a large a (Temme, "The asymptotic expansion of the incomplete gamma functions", SIAM J. Math. Anal.
+/// 10, 1979).
 TERN_HD inline GammaParts gamma_parts_of_large(double a, double x) {
   constexpr double kFirst[] = {-1.0 / 3,        1.0 / 12,    -2.0 / 135,        1.0 / 864,        1.0 / 2835,
                                -139.0 / 777600, 1.0 / 25515, -2.18544851068e-6, -1.85406221072e-6};

@@ -52,7 +52,7 @@ TERN_HD inline double poisson(double rate, double u) {
       [rate](double k) { return k / rate; });
 }
 
-/// Of p <= 1/2. The probability of the mode is made of Poisson's, which do not overflow.
+/// A number for p <= 1/2. The probability of the mode is made of Poisson's, which do not overflow.
 TERN_HD inline double binomial_of_rare(double n, double p, double u) {
   const double q = 1 - p, variance = n * p * q;
   if (!(variance > 0)) return variance == 0 ? 0 : NAN;

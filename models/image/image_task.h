@@ -19,7 +19,7 @@ struct ImageTaskOptions {
   bool shuffle = true;
   int workers = 2;
   uint64_t seed = 42;
-  // Of each training image in the workers, before `augmentation`; files are resized first. Empty: none.
+  // A step for each training image in the workers, before `augmentation`; files are resized first. Empty: none.
   data::ImageStep policy = {};
   data::BatchAugmentOptions augmentation = {};  // sizes, normalisation and resampling are set by the preprocessing
   double label_smoothing = 0;

@@ -43,7 +43,7 @@ class Tally {
   void add(const Score& score);
   /// The evaluation was ended early.
   void stop() { stopped_ = true; }
-  /// Of the batches of all ranks, which all call it; null: of this process alone. metric_of: Objective's.
+  /// The result of the batches of all ranks, which all call it; null: of this process alone. metric_of: Objective's.
   Evaluation result(dist::Communicator* group = nullptr, double (*metric_of)(const Outcomes&) = nullptr) const;
 
  private:
@@ -55,7 +55,7 @@ class Tally {
 
 // Reports do not depend on the order of the rows.
 
-/// Of single labels. NaN where a number is not defined: without examples or predictions of the class.
+/// Metrics of single labels. NaN where a number is not defined: without examples or predictions of the class.
 struct SingleLabelReport {
   double f1_macro = 0;  // the mean over the classes with a defined F1
   std::vector<nn::ClassCounts> labels = {};
@@ -64,8 +64,8 @@ struct SingleLabelReport {
 /// Throws Error if an outcome is not one of the labels.
 SingleLabelReport single_label_report(const Outcomes& outcomes, int64_t labels);
 
-/// Of several labels: outputs are logits, and a label is predicted where its probability is above 0.5. Targets are 0 or
-/// 1. An F1 is 0 where there are neither predictions nor targets, as scikit-learn's with zero_division = 0.
+/// Metrics of several labels: outputs are logits, and a label is predicted where its probability is above 0.5. Targets
+/// are 0 or 1. An F1 is 0 where there are neither predictions nor targets, as scikit-learn's with zero_division = 0.
 struct SeveralLabelsReport {
   double f1_micro = 0;  // of the counts of all labels
   double f1_macro = 0;  // the mean over the labels
@@ -77,8 +77,8 @@ SeveralLabelsReport several_labels_report(const Outcomes& outcomes);
 /// f1_micro: the metric of several labels.
 double micro_f1(const Outcomes& outcomes);
 
-/// Of numbers. All elements are one output. NaN where a number is not defined: without examples; r2 of fewer than two;
-/// pearson and spearman of equal targets or equal outputs.
+/// Metrics of numbers. All elements are one output. NaN where a number is not defined: without examples; r2 of fewer
+/// than two; pearson and spearman of equal targets or equal outputs.
 struct NumbersReport {
   double mse = 0, mae = 0;  // mean squared and mean absolute error
   double r2 = 0;            // of equal targets 1 where all outputs are right, otherwise 0, as in scikit-learn

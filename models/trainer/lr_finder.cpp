@@ -41,7 +41,7 @@ int64_t steps_of_test(const TrainingTask& task, const TrainOptions& options, int
   return std::min(steps, wanted);
 }
 
-/// Of the line through values[first .. last], and its standard error.
+/// The slope of the line through values[first .. last], and its standard error.
 struct Slope {
   double value = 0, error = 0;
 };

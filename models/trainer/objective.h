@@ -20,12 +20,12 @@ struct Objective {
   std::function<Tensor(const Batch& batch)> forward;
   /// The mean over the batch's examples, recorded for backward.
   std::function<Tensor(const Tensor& output, const Batch& batch)> loss;
-  /// Of a float32 output, for validation. The epoch with the greatest mean metric is the best.
+  /// The score of a float32 output, for validation. The epoch with the greatest mean metric is the best.
   std::function<Score(const Tensor& output, const Batch& batch)> score;
   /// The examples that the loss of a batch of these rows is the mean of; empty: one for each row. Batches of one step
   /// are weighted by it.
   std::function<int64_t(std::span<const int32_t> rows)> examples = {};
-  /// Of a metric that is no mean: it is this function of all Score::outcomes, and Score::metric is not read.
+  /// A metric that is no mean: a function of all Score::outcomes; Score::metric is then not read.
   double (*metric_of)(const Outcomes& outcomes) = nullptr;
   /// False: forward reads lengths on the host, so that batches are not filled up to one shape and steps not captured.
   bool fixed_shapes = true;
@@ -75,12 +75,12 @@ Objective<Batch> numbers(std::function<Tensor(const Batch& batch)> forward) {
 struct EvaluateOptions {
   DType dtype = DType::kFloat32;           // of autocast; float32: none
   std::function<bool()> should_stop = {};  // called after every batch; true ends it early with meaningless numbers
-  // Of several processes each evaluates the batches of own_batches(), and the result is that of all, with the same bits
-  // for any number of them. All of them evaluate the same rows. Null: this process alone.
+  // With several processes each evaluates the batches of own_batches(), and the result is that of all, with the same
+  // bits for any number of them. All of them evaluate the same rows. Null: this process alone.
   dist::Communicator* group = nullptr;
 };
 
-/// Of an evaluation of so many batches those that this process computes.
+/// The batches that this process computes of an evaluation of so many.
 data::BatchStripe own_batches(const EvaluateOptions& options, int64_t batches);
 
 /// Loss and metric over the batches of a source: this process's. Records no gradients; sets evaluation mode and

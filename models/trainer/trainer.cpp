@@ -98,7 +98,7 @@ class Loop {
   /// True if the epoch's steps are done, but the checkpoint was made before its validation.
   bool must_validate() const { return position_.step_in_epoch > 0 && !position_.validated && can_validate_; }
 
-  /// Of training and validation; result_ has them once that is over.
+  /// The time of training and validation; result_ has them once that is over.
   double seconds() const { return result_.seconds > 0 ? result_.seconds : earlier_seconds_ + seconds_since(start_); }
 
   void resume(const TrainCheckpoint& from) {

@@ -44,7 +44,7 @@ class TrainingTask {
   virtual bool keyed_dropout() const { return false; }
   /// False when there is nothing to validate on.
   virtual bool can_validate() const = 0;
-  /// Of several processes all of them call it, and get the same (EvaluateOptions::group).
+  /// With several processes all of them call it, and get the same (EvaluateOptions::group).
   virtual Evaluation validate() = 0;
 };
 
@@ -88,7 +88,7 @@ struct TrainOptions {
   // Batches a step; the last step of an epoch takes what is left. Losses are weighted by their examples: the step is
   // that of the joined batch.
   int64_t accumulate = 1;
-  // Of several processes each takes every n-th batch: a step is that of all their batches, joined. Null: this one
+  // With several processes each takes every n-th batch: a step is that of all their batches, joined. Null: this one
   // alone. With DataParallelOptions::shard the optimizer's state is divided among them.
   dist::DataParallel* parallel = nullptr;
   std::function<bool()> should_stop = {};  // called after every step, validation and test; true ends the run in order

@@ -67,7 +67,7 @@ struct ClassificationOptions {
   bool multilabel = false;
 };
 
-/// Of a class, or of one of several labels.
+/// The counts of a class, or of one of several labels.
 struct ClassCounts {
   int64_t examples = 0;  // of all classes
   int64_t right = 0, predicted = 0, targets = 0;
@@ -87,7 +87,7 @@ class ClassAverage : public CountMetric {
  public:
   void update(const Tensor& predictions, const Tensor& targets);
   double compute(const GatherRanks& gather = nullptr) const;
-  /// Of each class (average "none"); 0 where the denominator is 0, as in scikit-learn.
+  /// The metric of each class (average "none"); 0 where the denominator is 0, as in scikit-learn.
   std::vector<double> per_class(const GatherRanks& gather = nullptr) const;
   std::vector<ClassCounts> class_counts(const GatherRanks& gather = nullptr) const;
 

@@ -59,7 +59,7 @@ class CountMetric : public Metric {
     double greatest = std::numeric_limits<double>::infinity();  // term
   };
   CountMetric(const char* name, const Layout& layout);
-  /// Of all ranks.
+  /// The counts of all ranks.
   Counts total(const GatherRanks& gather) const;
   int64_t& count(int64_t record, int64_t i = 0) { return counts_[place(record, i)]; }
   std::span<int64_t> sum(int64_t record, int64_t i);

@@ -27,7 +27,7 @@ class ColumnProducts {
     block_ = (k + blocks - 1) / blocks;
   }
 
-  /// Of memory for run().
+  /// The bytes of memory for run().
   int64_t bytes() const { return 64 + strips_bytes() + threads_ * slot_bytes(); }
 
   /// Adds to c, or replaces it. Rows of c have room for whole vectors. write_panels(first, count, begin, numbers, to)

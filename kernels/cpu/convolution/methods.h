@@ -52,7 +52,7 @@ struct ConvolutionPlan {
   int64_t packed_bytes = 0;
   std::function<void(ConstView weight, char* packed)> pack = nullptr;
 
-  /// Of the workspace of operator(), in which the weight is packed unless it is given so.
+  /// The size of operator()'s workspace, in which the weight is packed unless it is given so.
   int64_t workspace_bytes(bool packed) const { return room_for((packed ? 0 : packed_bytes) + memory_bytes); }
   void operator()(ConstView first, ConstView second, ConvolutionEnd end, View result, void* workspace) const {
     char* memory = aligned(workspace);

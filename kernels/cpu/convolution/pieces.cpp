@@ -106,7 +106,7 @@ ConvolutionPieces pieces_of(const ConvolutionCase& c) {
   const int64_t images = winograd_images(c);
   if (find_winograd(key, images) || c.is(Pass::kBackwardWeight)) return ConvolutionPieces(key, images);
   if (c.is(Pass::kBackwardInput)) return ConvolutionPieces(key, images_of_piece(s));
-  // Of an image; of a pixel of a product, so that a piece does not depend on the size of the images.
+  // The shape of an image, or of a pixel of a product, so that a piece does not depend on the size of the images.
   const ConvolutionShape one =
       s.is_product() ? ConvolutionShape{.in_channels = s.in_channels, .out_channels = s.out_channels} : s;
   const double bytes = number((one.in_pixels() * s.in_channels + one.out_pixels() * s.out_channels) * size_of(c.dtype));

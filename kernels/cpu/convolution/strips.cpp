@@ -33,7 +33,7 @@ constexpr size_t kLevels = 6;  // of 1, 4, ..., 1024 units
 /// Parts of the gradient of a weight, which are added in order.
 constexpr int64_t kParts = 8;
 
-/// Of a flat convolution.
+/// Whether the convolution is flat: of one row.
 bool is_line(const ConvolutionShape& s) {
   return s.in[1] == 1 && s.out[1] == 1 && s.kernel[1] == 1 && s.padding[1] == 0;
 }
@@ -103,7 +103,7 @@ class Strips {
 
   int64_t count() const { return static_cast<int64_t>(strips_.size()); }
   int64_t weight_bytes() const { return weight_bytes_; }
-  /// Of a thread: for the primitive, and for copies of the strips that images do not fill.
+  /// The memory of a thread: for the primitive, and for copies of the strips that images do not fill.
   int64_t slot_bytes() const { return scratch_bytes_ + x_bytes_ + y_bytes_; }
 
   /// Rewrites a weight for all strips.
@@ -341,7 +341,7 @@ ConvolutionPlan make(const ConvolutionCase& c) {
 
 bool can(const ConvolutionCase& c) { return kOnednn.can(c) && c.is_flat(); }
 
-/// Of what pays with oneDNN: lines, and forward large images.
+/// Lines, and forward large images, where oneDNN pays.
 bool pays(const ConvolutionCase& c) {
   const ConvolutionShape& s = c.shape;
   if (is_line(s) && s.in[2] > 1 && s.batch * std::min(s.in[2], s.out[2]) >= kShortest) return kOnednn.pays(c);

@@ -54,7 +54,7 @@ class RowBlocks {
   RowBlocks(DType input, DType output, bool direct, bool transpose_b, int64_t m, int64_t n, int64_t k, int64_t lda,
             int64_t ldb, int64_t ldc, RowBlocksOptions options = {});
 
-  /// Of run().
+  /// The memory of run().
   int64_t workspace_bytes() const { return 64 + packed_bytes_ + slots_ * slot_bytes_; }
   /// Whether run() adds the bias, as the product's last step; otherwise it is left to the epilogue.
   bool adds_bias() const { return bias_; }

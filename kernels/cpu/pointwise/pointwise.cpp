@@ -182,7 +182,7 @@ class Driver {
     return d >= 0 && layout_.shape[d] >= kCrossedRows && layout_.strides[k][d] == 1 &&
            layout_.inner_stride(k) >= kCrossedRows;
   }
-  /// Of a row's first element. Divisions would take as long as many elements.
+  /// The offset of a row's first element. Divisions would take as long as many elements.
   int64_t row_offset(int k, int64_t row) const {
     return layout_.dims == 2 ? row * layout_.strides[k][0] : layout_.row_offset(k, row);
   }

@@ -65,7 +65,7 @@ int64_t panels_for(int64_t width) {
 
 // ---- forward ----
 
-/// Of one kind. A panel has the columns of all gates of some units, or of more units where there is one gate.
+/// The layer of one kind. A panel has the columns of all gates of some units, or of more units where there is one gate.
 template <class T, RecurrentKind kKind>
 class Forward {
   using F = ComputeType<T>;

@@ -41,7 +41,7 @@ inline Vector<F> load_vector(const F* x) {
   std::memcpy(&v, x, sizeof v);
   return v;
 }
-/// Of bfloat16, as floats. GCC 12 would convert to a vector of 32 bytes in two halves.
+/// Bfloat16 as floats. GCC 12 would convert to a vector of 32 bytes in two halves.
 inline Vector<float> load_vector(const BFloat16* x) {
   typedef uint16_t Halves __attribute__((vector_size(kVectorBytes / 2)));
   typedef uint32_t Words __attribute__((vector_size(kVectorBytes)));
@@ -190,7 +190,7 @@ struct Accumulator {
   void join(const Accumulator& other) { add(other.value); }
   Vector<F> result() const { return value; }
 };
-/// Of extremes: that there was a NaN is kept beside the extreme, whose chain of instructions is then one comparison.
+/// For extremes, that there was a NaN is kept beside the extreme, whose chain of instructions is then one comparison.
 template <class Op, class F>
 requires(kIsExtreme<Op>&& std::is_floating_point_v<F>) struct Accumulator<Op, F> {
   using Mask = decltype(Vector<F>{} != Vector<F>{});

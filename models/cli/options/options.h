@@ -86,7 +86,7 @@ struct OptionSpec {
   void add(Heading of) { heading = std::move(of.text); }
 };
 
-/// Of type std::optional: nothing, unless it is given.
+/// An option of type std::optional is empty unless it is given.
 using OptionValue =
     std::variant<std::string, std::vector<std::string>, bool, int, int64_t, uint64_t, double, std::optional<double>>;
 

@@ -329,7 +329,7 @@ struct Precision {
   /// What matrix products are computed in.
   DType products() const { return autocast != float32 ? autocast : weights; }
 };
-/// Of a value that --dtype accepts.
+/// The precision of a value that --dtype accepts.
 Precision parse_dtype(const std::string& text, Device device);
 
 }  // namespace tern::cli

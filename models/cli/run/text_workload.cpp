@@ -99,7 +99,7 @@ class TextWorkload final : public Workload {
                             evaluation(float32), data_.transform());
   }
 
-  /// Of each text; none where batches get targets.
+  /// The label of each text; none where batches get targets.
   std::vector<int32_t> labels() const {
     return data_.kind == data::LabelKind::kOne ? data_.texts.labels : std::vector<int32_t>();
   }
