@@ -46,6 +46,8 @@ list(TRANSFORM TERN_PCH_HEADERS REPLACE "(.+)" "<\\1>")
 # have headers and an optimisation of their own: g++ takes the level of a precompiled header, whatever the command says.
 function(tern_precompile target)
   if(target MATCHES "^tern_(models|cli)" AND TERN_FAST_BUILD)
+    # From a precompiled header g++ 12 takes the deleting function of Module for one of another kind than its new.
+    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-mismatched-new-delete>)
     if(TERN_OBJECTS_models AND NOT TERN_CUDA)  # which defines a macro for those that use models
       target_precompile_headers(${target} REUSE_FROM ${TERN_OBJECTS_models})
     else()
