@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "tern/data/datasets/labelled_set.h"
+#include "tern/data/samples/token_batch.h"
 #include "tern/kernels/image.h"
-#include "tern/models/encoder/input.h"
 #include "tern/nn/module.h"
 
 namespace tern::models {
@@ -44,10 +44,10 @@ class SequenceClassifier : public Model {
  public:
   using Model::Model;
   /// Logits [sequences, labels].
-  virtual Tensor forward(const EncoderInput& input) const = 0;
+  virtual Tensor forward(const data::TokenInput& input) const = 0;
   /// What the classifier's last linear layer reads of each sequence, before its dropout: [sequences, width]. Without
   /// dropout forward(input) is forward_head(features(input)), bit for bit. Throws Error if the family has none.
-  virtual Tensor features(const EncoderInput& /*input*/) const { fail_without_features(); }
+  virtual Tensor features(const data::TokenInput& /*input*/) const { fail_without_features(); }
   /// Logits [n, labels] of features [n, width]. keys: int64 [n] or undefined, of the dropout masks.
   virtual Tensor forward_head(const Tensor& /*features*/, const Tensor& /*keys*/ = {}) const {
     fail_without_features();

@@ -44,14 +44,14 @@ void Workload::make_text(int64_t batch, int64_t length, uint64_t seed) {
   config.classifier_dropout = 0.1;
   auto model = std::make_unique<models::DistilBert>(nn::Scope({.generator = Generator(1)}), config);
   struct Batch {
-    models::EncoderInput input;
+    data::TokenInput input;
     Tensor labels;
   };
   std::vector<Batch> batches;
   Generator generator(seed);
   for (int64_t i = 0; i < kBatches; ++i)
     batches.push_back(
-        {models::encoder_input(random_words(batch * length, config.vocab_size, generator).reshape({batch, length})),
+        {data::padded_input(random_words(batch * length, config.vocab_size, generator).reshape({batch, length})),
          random_integers(batch, config.num_labels(), generator)});
   loss_ = [&net = *model, batches, next = size_t{0}](DType dtype) mutable {
     const Batch& current = batches[next++ % batches.size()];

@@ -96,7 +96,7 @@ Steps model_steps(const std::string& name, const std::shared_ptr<Model>& model, 
 }
 
 struct FullBatch {
-  models::EncoderInput input;
+  data::TokenInput input;
   Tensor labels;
 };
 
@@ -107,7 +107,7 @@ FullBatch full_batch(int64_t batch, int64_t length, int64_t vocabulary, Generato
   for (const float u : uniform)
     ids.push_back(std::min(vocabulary - 1, static_cast<int64_t>(u * static_cast<float>(vocabulary))));
   for (int64_t s = 0; s < batch; ++s) labels.push_back(ids[static_cast<size_t>(s * length)] % 2);
-  return {models::encoder_input(from_vector(ids, {batch, length})), from_vector(labels, {batch})};
+  return {data::padded_input(from_vector(ids, {batch, length})), from_vector(labels, {batch})};
 }
 
 void add_text(const std::string& name, const std::string& preset, int64_t batch, int64_t length) {
@@ -247,7 +247,7 @@ void add_imdb(const std::string& name, const std::string& preset, int64_t batch_
     const double flops = step_flops(model->config(), lengths, model->options()) / tokens;
     return model_steps(name, model, flops, [=] {
       const data::TokenBatch batch = reviews->next();
-      model->run(models::encoder_input(batch), batch.labels);
+      model->run(batch, batch.labels);
       return batch.real_tokens;
     });
   });

@@ -40,7 +40,7 @@ TextStep::TextStep(const ModelOptions& options)
   prepare(model_);
 }
 
-void TextStep::run(const models::EncoderInput& input, const Tensor& labels) {
+void TextStep::run(const data::TokenInput& input, const Tensor& labels) {
   longest_ = input.layout.max_length;
   ModelStep::run({input.tokens, input.positions, input.first_rows, input.layout.offsets, input.layout.key_mask,
                   input.layout.row_keys},
@@ -48,7 +48,7 @@ void TextStep::run(const models::EncoderInput& input, const Tensor& labels) {
 }
 
 Tensor TextStep::logits(const std::vector<Tensor>& t) {
-  models::EncoderInput input{.tokens = t[0], .positions = t[1], .first_rows = t[2], .layout = {}};
+  data::TokenInput input{.tokens = t[0], .positions = t[1], .first_rows = t[2], .layout = {}};
   input.layout = {.offsets = t[3], .max_length = longest_, .key_mask = t[4], .row_keys = t[5]};
   if (!options().full_last_layer) return model_.forward(input);
   return model_.classify(index_select(model_.hidden_states(input), 0, input.first_rows), input);

@@ -11,7 +11,7 @@ namespace tern::bench {
 class TextStep final : public ModelStep {
  public:
   explicit TextStep(const ModelOptions& options);
-  void run(const models::EncoderInput& input, const Tensor& labels);
+  void run(const data::TokenInput& input, const Tensor& labels);
   const models::DistilBertConfig& config() const { return model_.config(); }
 
  private:

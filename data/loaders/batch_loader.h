@@ -65,11 +65,16 @@ class PlannedLoader : public BatchLoader<Batch> {
   int64_t steps(int64_t epoch) const { return plan().steps(epoch); }
 
  protected:
-  PlannedLoader(const char* name, std::shared_ptr<const BatchPlan> plan, typename BatchLoader<Batch>::Make make,
-                const StreamOptions& stream)
+  /// `state` has the plan, its make() makes the batch of these rows.
+  template <class State>
+  PlannedLoader(const char* name, const std::shared_ptr<const State>& state)
       : BatchLoader<Batch>(
-            name, [plan](int64_t epoch) { return plan->epoch(epoch); }, std::move(make), stream),
-        plan_(std::move(plan)) {}
+            name, [plan = state->plan](int64_t epoch) { return plan->epoch(epoch); },
+            [state](const EpochPlan& plan, int64_t epoch, int64_t step) {
+              return state->make(plan.batch(step), epoch, step);
+            },
+            {.workers = state->options.workers, .prefetch = state->options.prefetch}),
+        plan_(state->plan) {}
 
   /// The plan, for a set of so many rows. Throws Error for a row that does not exist.
   static std::shared_ptr<const BatchPlan> checked(const char* name, BatchPlan plan, int64_t rows) {

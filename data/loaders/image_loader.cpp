@@ -109,9 +109,11 @@ ImageBatch ImageLoader::State::make(std::span<const int32_t> rows, int64_t epoch
   const size_t bytes = first->pixels.size();
   batch.images = empty({n, first->height, first->width, first->channels}, {.dtype = DType::kUInt8});
   batch.labels = empty({n}, {.dtype = DType::kInt64});
+  batch.row_keys = empty({n}, {.dtype = DType::kInt64});
   for (int64_t i = 0; i < n; ++i) {
-    const bool there = i < static_cast<int64_t>(rows.size()) && !images[i].pixels.empty();
+    const bool planned = i < static_cast<int64_t>(rows.size()), there = planned && !images[i].pixels.empty();
     uint8_t* out = batch.images.data<uint8_t>() + static_cast<size_t>(i) * bytes;
+    batch.row_keys.data<int64_t>()[i] = planned ? rows[i] : 0;
     batch.labels.data<int64_t>()[i] = there ? set->labels[rows[i]] : kIgnoredLabel;
     if (there)
       std::memcpy(out, images[i].pixels.data(), bytes);
@@ -135,12 +137,7 @@ ImageLoader::ImageLoader(std::shared_ptr<const ImageSet> set, BatchPlan plan, co
     : ImageLoader(State::checked(std::move(set), std::move(plan), options)) {}
 
 ImageLoader::ImageLoader(std::shared_ptr<const State> state)
-    : PlannedLoader("image loader", state->plan,
-                    [state](const EpochPlan& plan, int64_t epoch, int64_t step) {
-                      return state->make(plan.batch(step), epoch, step);
-                    },
-                    {.workers = state->options.workers, .prefetch = state->options.prefetch}),
-      state_(state) {}
+    : PlannedLoader("image loader", state), state_(std::move(state)) {}
 
 int64_t ImageLoader::unreadable() const { return state_->unreadable.size(); }
 

@@ -6,6 +6,7 @@
 #include <iterator>
 #include <memory>
 #include <optional>
+#include <type_traits>
 #include <utility>
 
 #include "tern/core/autograd/grad_mode.h"
@@ -19,6 +20,22 @@ namespace tern::data {
 /// The next batch, on the consumer's device; nothing at the end.
 template <class Batch>
 using BatchSource = std::function<std::optional<Batch>()>;
+
+/// The batches of a stream, each as `convert` makes it on the consumer's device; or copied to a device.
+template <class Batch, class Convert>
+auto source_of(BatchStream<Batch> stream, Convert convert) {
+  using Converted = std::invoke_result_t<Convert, Batch>;
+  const auto batches = std::make_shared<BatchStream<Batch>>(std::move(stream));
+  return BatchSource<Converted>([batches, convert]() -> std::optional<Converted> {
+    std::optional<Batch> batch = batches->next();
+    if (!batch) return std::nullopt;
+    return convert(*std::move(batch));
+  });
+}
+template <class Batch>
+BatchSource<Batch> source_of(BatchStream<Batch> stream, Device device) {
+  return source_of(std::move(stream), [device](Batch batch) { return to_device(std::move(batch), device); });
+}
 
 /// Batches of a source, each fetched while the step on the one before it runs. On CUDA the copies, and what else the
 /// source computes, are queued on a separate stream.
@@ -78,12 +95,7 @@ template <class Batch>
 class DeviceBatches {
  public:
   DeviceBatches(BatchStream<Batch> stream, Device device) : prefetch_(std::make_unique<Prefetch<Batch>>(device)) {
-    auto batches = std::make_shared<BatchStream<Batch>>(std::move(stream));
-    prefetch_->start([batches, device]() -> std::optional<Batch> {
-      std::optional<Batch> batch = batches->next();
-      if (batch) batch = to_device(*std::move(batch), device);
-      return batch;
-    });
+    prefetch_->start(source_of(std::move(stream), device));
   }
 
   class Iterator {

@@ -38,8 +38,8 @@ class RowWriter {
   RowWriter(const TokenBatch& batch, int32_t pad_id)
       : tokens_(batch.tokens.data<int32_t>()),
         positions_(batch.positions.data<int32_t>()),
-        keys_(batch.row_keys.data<int64_t>()),
-        mask_(batch.padded() ? batch.key_mask.data<uint8_t>() : nullptr),
+        keys_(batch.layout.row_keys.data<int64_t>()),
+        mask_(batch.padded() ? batch.layout.key_mask.data<uint8_t>() : nullptr),
         pad_id_(pad_id) {}
 
   int64_t rows() const { return rows_; }
@@ -87,27 +87,27 @@ TokenBatch TokenLoader::State::make(std::span<const int32_t> rows, int64_t epoch
   for (const int32_t row : rows) {
     const int64_t length = static_cast<int64_t>(tokens->row(row).size());
     batch.real_tokens += length;
-    batch.max_length = std::max(batch.max_length, length);
+    batch.layout.max_length = std::max(batch.layout.max_length, length);
   }
   Layout layout{batch.real_tokens, static_cast<int64_t>(rows.size()), 0};
   if (options.fixed_capacity) {
-    batch.max_length = plan->longest();
+    batch.layout.max_length = plan->longest();
     layout.sequences = packed ? plan->max_batch_sequences() : planned.batch_size;
     layout.rows = planned.batch_tokens;
   }
-  if (!packed) layout.stride = batch.max_length;
+  if (!packed) layout.stride = batch.layout.max_length;
   if (!packed) layout.rows = layout.sequences * layout.stride;
 
   batch.tokens = empty({layout.rows}, {.dtype = DType::kInt32});
   batch.positions = empty({layout.rows}, {.dtype = DType::kInt32});
-  batch.row_keys = empty({layout.rows}, {.dtype = DType::kInt64});
-  batch.offsets = empty({layout.sequences + 1}, {.dtype = DType::kInt32});
+  batch.layout.row_keys = empty({layout.rows}, {.dtype = DType::kInt64});
+  batch.layout.offsets = empty({layout.sequences + 1}, {.dtype = DType::kInt32});
   batch.first_rows = empty({layout.sequences}, {.dtype = DType::kInt64});
   batch.labels = empty({layout.sequences}, {.dtype = DType::kInt64});
-  if (!packed) batch.key_mask = empty({layout.rows}, {.dtype = DType::kUInt8});
+  if (!packed) batch.layout.key_mask = empty({layout.rows}, {.dtype = DType::kUInt8});
 
   RowWriter writer(batch, options.pad_id);
-  int32_t* offsets = batch.offsets.data<int32_t>();
+  int32_t* offsets = batch.layout.offsets.data<int32_t>();
   int64_t* first_rows = batch.first_rows.data<int64_t>();
   int64_t* sequence_labels = batch.labels.data<int64_t>();
   offsets[0] = 0;
@@ -149,13 +149,6 @@ std::shared_ptr<const TokenLoader::State> TokenLoader::State::checked(std::share
 
 TokenLoader::TokenLoader(std::shared_ptr<const TokenSet> tokens, std::vector<int32_t> labels, BatchPlan plan,
                          const TokenLoaderOptions& options)
-    : TokenLoader(State::checked(std::move(tokens), std::move(labels), std::move(plan), options)) {}
-
-TokenLoader::TokenLoader(const std::shared_ptr<const State>& state)
-    : PlannedLoader("token loader", state->plan,
-                    [state](const EpochPlan& plan, int64_t epoch, int64_t step) {
-                      return state->make(plan.batch(step), epoch, step);
-                    },
-                    {.workers = state->options.workers, .prefetch = state->options.prefetch}) {}
+    : PlannedLoader("token loader", State::checked(std::move(tokens), std::move(labels), std::move(plan), options)) {}
 
 }  // namespace tern::data

@@ -33,7 +33,6 @@ class TokenLoader : public PlannedLoader<TokenBatch> {
 
  private:
   struct State;
-  explicit TokenLoader(const std::shared_ptr<const State>& state);
 };
 
 }  // namespace tern::data

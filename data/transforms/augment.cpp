@@ -127,20 +127,15 @@ std::vector<ImageAugment> BatchAugment::plan(const ImageBatch& batch, int64_t he
   return plans;
 }
 
-AugmentedBatch BatchAugment::operator()(const ImageBatch& batch, Device device) const {
+ImageBatch BatchAugment::operator()(const ImageBatch& batch, Device device) const {
   TERN_CHECK(batch.images.defined() && batch.images.dim() == 4, "augment: a batch without images");
   const bool resized = options_.height > 0 || options_.width > 0;
   const int64_t height = resized ? options_.height : batch.images.size(1);
   const int64_t width = resized ? options_.width : batch.images.size(2);
   const std::vector<ImageAugment> plans = plan(batch, height, width);
-  Tensor images = batch.images.to(device);
-  if (resized) images = resize_images(images, height, width, options_.resampling);
-  AugmentedBatch result;
-  result.images = augment_images(images, plans, options_.normalization, height, width, options_.dtype);
-  result.labels = batch.labels.to(device);
-  std::vector<int64_t> keys(batch.rows.begin(), batch.rows.end());
-  keys.resize(static_cast<size_t>(batch.size()), 0);
-  result.row_keys = from_vector(keys, {batch.size()}).to(device);
+  ImageBatch result = batch.to(device);
+  if (resized) result.images = resize_images(result.images, height, width, options_.resampling);
+  result.images = augment_images(result.images, plans, options_.normalization, height, width, options_.dtype);
   if (options_.mixup == 0 && options_.cutmix == 0) return result;
   const std::vector<int64_t> labels = batch.labels.to_vector<int64_t>();
   std::vector<int64_t> partners;

@@ -36,18 +36,6 @@ struct BatchAugmentOptions {
   DType dtype = DType::kFloat32;
 };
 
-struct AugmentedBatch {
-  Tensor images;  // [n, 3, height, width]
-  Tensor labels;  // int64 [n]
-  /// int64 [n]: the data set row of each image, 0 for one that only fills the batch. Keys of dropout masks.
-  Tensor row_keys;
-  /// With MixUp or CutMix, otherwise undefined: image i has weight label_weights[i] (float32 [n]) for labels[i] and the
-  /// rest for partner_labels[i]. An image without a label (-100) is not mixed.
-  Tensor partner_labels, label_weights;
-
-  std::vector<Tensor*> tensors() { return {&images, &labels, &row_keys, &partner_labels, &label_weights}; }
-};
-
 /// Random augmentation of whole batches. The plan of an image depends on (seed, epoch, row), mixing on (seed, epoch,
 /// step); default options have no randomness (validation). An image's partner in mixing is the preceding image.
 class BatchAugment {
@@ -56,8 +44,8 @@ class BatchAugment {
 
   /// The plans of a batch whose images have height x width pixels after resizing.
   std::vector<kernels::ImageAugment> plan(const ImageBatch& batch, int64_t height, int64_t width) const;
-  /// Moves the batch to a device and computes there.
-  AugmentedBatch operator()(const ImageBatch& batch, Device device) const;
+  /// Moves the batch to a device and computes its images there, float [n, 3, height, width].
+  ImageBatch operator()(const ImageBatch& batch, Device device) const;
 
  private:
   BatchAugmentOptions options_;

@@ -16,7 +16,7 @@ class Sentiment final : public nn::Module {
         head_(sub("head"), width, 2) {}
 
   // Rows are the tokens of all sequences, one after another; the layout says where each begins.
-  Tensor forward(const models::EncoderInput& input) const {
+  Tensor forward(const data::TokenInput& input) const {
     const Tensor x = word_.forward(input.tokens);  // [rows, width]
     const Tensor attended = attention_.forward(x, input.layout);
     const Tensor y = norm_.forward(attended, x, dropout_.options(input.layout.row_keys));  // norm(x + dropout(..))
@@ -49,7 +49,7 @@ int main() {
   for (int64_t epoch = 0; epoch < kEpochs; ++epoch)
     for (const data::TokenBatch& batch : loader.epoch(epoch)) {
       schedule.apply(optimizer, step++);
-      cross_entropy(model.forward(models::encoder_input(batch)), batch.labels).backward();
+      cross_entropy(model.forward(batch), batch.labels).backward();
       optimizer.step({.max_norm = 1.0, .skip_non_finite = true});
       optimizer.zero_grad();
     }
@@ -59,7 +59,7 @@ int main() {
   const data::BatchPlan order(split.test, tokens->lengths(), {.batch_tokens = 4096, .shuffle = false}, 1);
   double hits = 0;
   for (const data::TokenBatch& batch : data::TokenLoader(tokens, texts.labels, order).epoch(0))
-    hits += sum(eq(argmax(model.forward(models::encoder_input(batch))), batch.labels)).item<double>();
+    hits += sum(eq(argmax(model.forward(batch)), batch.labels)).item<double>();
   const double accuracy = hits / static_cast<double>(split.test.size());
   std::printf("test accuracy %.1f %%\n", 100 * accuracy);
   return accuracy > 0.7 ? 0 : 1;

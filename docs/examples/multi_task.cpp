@@ -46,7 +46,7 @@ class Net final : public nn::Module {
     heads_.emplace("site", width, 3);
   }
   // [sequences, width]
-  Tensor body(const models::EncoderInput& input) const {
+  Tensor body(const data::TokenInput& input) const {
     Tensor x = word_.forward(input.tokens);
     for (const Block& block : blocks_) x = block.forward(x, input.layout);
     return norm_.forward(index_select(x, 0, input.first_rows));
@@ -94,7 +94,7 @@ void train(Net& net, const data::TokenLoader& loader, optim::Optimizer& optimize
   for (int64_t epoch = 0; epoch < loader.epochs(); ++epoch)
     for (const auto& batch : data::DeviceBatches(loader.epoch(epoch), net.device())) {
       schedule.apply(optimizer, step++);
-      const Tensor features = net.body(models::encoder_input(batch));
+      const Tensor features = net.body(batch);
       const auto labels = batch.labels.unbind(1);
       const Tensor loss = cross_entropy(net.head("sentiment", features), labels[0]) * weights.sentiment +
                           cross_entropy(net.head("site", features), labels[1]) * weights.site;
@@ -124,7 +124,7 @@ Accuracies evaluate(Net& net, const data::TokenLoader& loader) {
   net.eval();
   nn::Accuracy sentiment, site;
   for (const auto& batch : data::DeviceBatches(loader.epoch(0), net.device())) {
-    const Tensor features = net.body(models::encoder_input(batch));
+    const Tensor features = net.body(batch);
     const auto labels = batch.labels.unbind(1);
     sentiment.update(net.head("sentiment", features), labels[0]);
     site.update(net.head("site", features), labels[1]);

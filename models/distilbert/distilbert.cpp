@@ -83,7 +83,7 @@ DistilBert::DistilBert(const nn::Scope& s, const DistilBertConfig& config)
       pre_classifier_(sub("pre_classifier"), config.width, config.width, normal_linear(config.initializer_range)),
       classifier_(sub("classifier"), config.width, config.num_labels(), normal_linear(config.initializer_range)) {}
 
-Tensor DistilBert::embed(const EncoderInput& input) const {
+Tensor DistilBert::embed(const data::TokenInput& input) const {
   const ProfileRange range("embeddings", RangeKind::kModule);
   TERN_CHECK(input.layout.max_length <= config_.max_positions, "DistilBERT: a sequence has ", input.layout.max_length,
              " tokens, the model takes at most ", config_.max_positions);
@@ -92,13 +92,13 @@ Tensor DistilBert::embed(const EncoderInput& input) const {
       sum, {.p = is_training() ? config_.dropout : 0, .generator = &generator(), .row_keys = input.layout.row_keys});
 }
 
-Tensor DistilBert::hidden_states(const EncoderInput& input) const { return encoder_.forward(embed(input), input); }
+Tensor DistilBert::hidden_states(const data::TokenInput& input) const { return encoder_.forward(embed(input), input); }
 
-Tensor DistilBert::forward(const EncoderInput& input) const {
+Tensor DistilBert::forward(const data::TokenInput& input) const {
   return forward_head(features(input), input.sequence_keys());
 }
 
-Tensor DistilBert::features(const EncoderInput& input) const {
+Tensor DistilBert::features(const data::TokenInput& input) const {
   return pre_classify(encoder_.forward_first(embed(input), input));
 }
 

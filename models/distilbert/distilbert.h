@@ -4,7 +4,7 @@
 //
 //   auto model = DistilBert::from_pretrained("distilbert-imdb");
 //   model->eval();
-//   Tensor logits = model->forward(encoder_input(ids, mask));
+//   Tensor logits = model->forward(data::padded_input(ids, mask));
 
 #include <memory>
 #include <string>
@@ -27,14 +27,14 @@ class DistilBert final : public SequenceClassifier {
   static PublicCheckpoint<DistilBertConfig> read_checkpoint(const std::string& dir, const BuildOptions& options);
   void save_pretrained(const std::string& dir) const override;
 
-  Tensor forward(const EncoderInput& input) const override;
+  Tensor forward(const data::TokenInput& input) const override;
   /// The last hidden states of all rows: [rows, width].
-  Tensor hidden_states(const EncoderInput& input) const;
+  Tensor hidden_states(const data::TokenInput& input) const;
   /// The pre-classifier's result, [sequences, width].
-  Tensor features(const EncoderInput& input) const override;
+  Tensor features(const data::TokenInput& input) const override;
   Tensor forward_head(const Tensor& features, const Tensor& keys = {}) const override;
   /// Logits from the last hidden state of each sequence's first token, [sequences, width].
-  Tensor classify(const Tensor& first, const EncoderInput& input) const {
+  Tensor classify(const Tensor& first, const data::TokenInput& input) const {
     return forward_head(pre_classify(first), input.sequence_keys());
   }
 
@@ -52,7 +52,7 @@ class DistilBert final : public SequenceClassifier {
   double forward_flops(const std::vector<int64_t>& lengths) const override;
 
  private:
-  Tensor embed(const EncoderInput& input) const;
+  Tensor embed(const data::TokenInput& input) const;
   Tensor pre_classify(const Tensor& first) const;
 
   DistilBertConfig config_;

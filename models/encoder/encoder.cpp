@@ -24,7 +24,7 @@ Tensor rows_of(const Tensor& x, const Tensor& rows) {
 
 /// The layout in which each sequence has one query row; an empty sequence has none but keeps its place, so
 /// its row sees no key and gives 0.
-SequenceLayout first_row_layout(const EncoderInput& input) {
+SequenceLayout first_row_layout(const data::TokenInput& input) {
   const int64_t n = input.sequences();
   SequenceLayout layout;
   layout.offsets =
@@ -61,7 +61,7 @@ void EncoderLayer::forward(ResidualStream& x, const SequenceLayout& layout) cons
   end(x, output_norm_);
 }
 
-void EncoderLayer::forward_first(ResidualStream& x, const EncoderInput& input) const {
+void EncoderLayer::forward_first(ResidualStream& x, const data::TokenInput& input) const {
   const ProfileRange range(name());
   const SequenceLayout layout = first_row_layout(input);
   const Tensor all = begin(x, attention_norm_);
@@ -101,11 +101,11 @@ Encoder::Encoder(const nn::Scope& s, const EncoderOptions& options)
     norm_.emplace(sub("norm"), options.width, nn::LayerNormOptions{.eps = options.norm_eps});
 }
 
-Tensor Encoder::forward(const Tensor& x, const EncoderInput& input) const { return run(x, input, false); }
+Tensor Encoder::forward(const Tensor& x, const data::TokenInput& input) const { return run(x, input, false); }
 
-Tensor Encoder::forward_first(const Tensor& x, const EncoderInput& input) const { return run(x, input, true); }
+Tensor Encoder::forward_first(const Tensor& x, const data::TokenInput& input) const { return run(x, input, true); }
 
-std::vector<Tensor> Encoder::attention_maps(const Tensor& x, const EncoderInput& input) const {
+std::vector<Tensor> Encoder::attention_maps(const Tensor& x, const data::TokenInput& input) const {
   std::vector<Tensor> maps;
   ResidualStream stream(x);
   for (const EncoderLayer& layer : layer_) {
@@ -121,7 +121,7 @@ void Encoder::set_recompute(int64_t layers) {
   recompute_ = layers;
 }
 
-Tensor Encoder::run(const Tensor& x, const EncoderInput& input, bool first_rows) const {
+Tensor Encoder::run(const Tensor& x, const data::TokenInput& input, bool first_rows) const {
   const int64_t layers = layer_.size();
   // Under autocast all activations have 16 bits, also what passes by the products: cast once instead of in every layer.
   ResidualStream stream(autocast_enabled(x.device()) && x.dtype() == float32 ? x.to(autocast_active_dtype(x.device()))
@@ -137,14 +137,14 @@ Tensor Encoder::run(const Tensor& x, const EncoderInput& input, bool first_rows)
   return first_rows && layers == 0 ? rows_of(result, input.first_rows) : result;
 }
 
-void Encoder::run_layer(int64_t i, ResidualStream& x, const EncoderInput& input, bool first_rows) const {
+void Encoder::run_layer(int64_t i, ResidualStream& x, const data::TokenInput& input, bool first_rows) const {
   if (first_rows && i + 1 == layer_.size())
     layer_[i].forward_first(x, input);
   else
     layer_[i].forward(x, input.layout);
 }
 
-void Encoder::run_again_in_backward(int64_t begin, int64_t end, ResidualStream& x, const EncoderInput& input,
+void Encoder::run_again_in_backward(int64_t begin, int64_t end, ResidualStream& x, const data::TokenInput& input,
                                     bool first_rows) const {
   const ResidualStream::Parts before = x.parts();
   const auto after = std::make_shared<ResidualStream::Parts>();

@@ -5,7 +5,7 @@
 
 #include <optional>
 
-#include "tern/models/encoder/input.h"
+#include "tern/data/samples/token_batch.h"
 #include "tern/models/encoder/residual_stream.h"
 #include "tern/nn/nn.h"
 
@@ -39,7 +39,7 @@ class EncoderLayer final : public nn::Module {
   /// The same for the rows of each sequence's first token, which are then the stream: [sequences, width]. Equal to
   /// those rows after forward(), at a fraction of the work: keys and values of all rows, everything else of the first
   /// rows alone.
-  void forward_first(ResidualStream& x, const EncoderInput& input) const;
+  void forward_first(ResidualStream& x, const data::TokenInput& input) const;
   /// The attention's probabilities without dropout for sequences of one length, [sequences, heads, length, length].
   Tensor attention_map(ResidualStream& x, const SequenceLayout& layout) const;
 
@@ -63,22 +63,22 @@ class Encoder final : public nn::Module {
   Encoder(const nn::Scope& s, const EncoderOptions& options);
 
   /// x: [rows, width] -> [rows, width], the last hidden state.
-  Tensor forward(const Tensor& x, const EncoderInput& input) const;
+  Tensor forward(const Tensor& x, const data::TokenInput& input) const;
   /// [sequences, width]: the last hidden state of each sequence's first token, the one that classifiers read.
-  Tensor forward_first(const Tensor& x, const EncoderInput& input) const;
+  Tensor forward_first(const Tensor& x, const data::TokenInput& input) const;
   /// The attention's probabilities in every layer, for sequences of one length without padding: [sequences, heads,
   /// length, length] each.
-  std::vector<Tensor> attention_maps(const Tensor& x, const EncoderInput& input) const;
+  std::vector<Tensor> attention_maps(const Tensor& x, const data::TokenInput& input) const;
 
   /// Computes each group of this many layers as one checkpoint(): between forward and backward only the residual stream
   /// before each group is kept. 0: keep everything (the default).
   void set_recompute(int64_t layers);
 
  private:
-  Tensor run(const Tensor& x, const EncoderInput& input, bool first_rows) const;
-  void run_layer(int64_t i, ResidualStream& x, const EncoderInput& input, bool first_rows) const;
+  Tensor run(const Tensor& x, const data::TokenInput& input, bool first_rows) const;
+  void run_layer(int64_t i, ResidualStream& x, const data::TokenInput& input, bool first_rows) const;
   /// Layers begin to end as one checkpoint().
-  void run_again_in_backward(int64_t begin, int64_t end, ResidualStream& x, const EncoderInput& input,
+  void run_again_in_backward(int64_t begin, int64_t end, ResidualStream& x, const data::TokenInput& input,
                              bool first_rows) const;
 
   nn::ModuleList<EncoderLayer> layer_;

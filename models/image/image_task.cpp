@@ -104,24 +104,24 @@ data::BatchAugmentOptions with_preprocessing(data::BatchAugmentOptions options, 
   return options;
 }
 
-data::BatchSource<data::AugmentedBatch> augmented(data::BatchStream<data::ImageBatch> stream,
-                                                  const data::BatchAugment& augment, Device device) {
-  return source_of(std::move(stream),
-                   [augment, device](const data::ImageBatch& host) { return augment(host, device); });
+data::BatchSource<data::ImageBatch> augmented(data::BatchStream<data::ImageBatch> stream,
+                                              const data::BatchAugment& augment, Device device) {
+  return data::source_of(std::move(stream),
+                         [augment, device](const data::ImageBatch& host) { return augment(host, device); });
 }
 
 /// Every row once, in order, as it is: this process's batches.
-data::BatchSource<data::AugmentedBatch> plain_batches(const ImagePreprocessing& preprocessing, DType dtype,
-                                                      const std::shared_ptr<const data::ImageSet>& set,
-                                                      const std::vector<int32_t>& rows, const ImageTaskOptions& options,
-                                                      Device device) {
+data::BatchSource<data::ImageBatch> plain_batches(const ImagePreprocessing& preprocessing, DType dtype,
+                                                  const std::shared_ptr<const data::ImageSet>& set,
+                                                  const std::vector<int32_t>& rows, const ImageTaskOptions& options,
+                                                  Device device) {
   const data::ImageLoader loader = make_loader(preprocessing, set, rows, 1, false, false, options);
   return augmented(loader.epoch(0, own_batches(options.validation, loader.steps(0))),
                    data::BatchAugment(with_preprocessing({}, preprocessing, preprocessing.size, dtype), options.seed),
                    device);
 }
 
-Tensor mixed_cross_entropy(const Tensor& logits, const data::AugmentedBatch& batch, double label_smoothing) {
+Tensor mixed_cross_entropy(const Tensor& logits, const data::ImageBatch& batch, double label_smoothing) {
   CrossEntropyOptions options{.label_smoothing = label_smoothing};
   if (!batch.partner_labels.defined()) return cross_entropy(logits, batch.labels, options);
   // MixUp and CutMix: each image has two weighted labels.
@@ -135,11 +135,11 @@ Tensor mixed_cross_entropy(const Tensor& logits, const data::AugmentedBatch& bat
 }
 
 ImageObjective label_of_each_image(const ImageClassifier& model, double label_smoothing) {
-  auto objective = single_label<data::AugmentedBatch>([&model](const data::AugmentedBatch& batch) {
+  auto objective = single_label<data::ImageBatch>([&model](const data::ImageBatch& batch) {
     // Keys are for dropout; without them evaluation can compute several layers in one pass.
     return model.forward(batch.images, model.is_training() ? batch.row_keys : Tensor());
   });
-  objective.loss = [label_smoothing](const Tensor& logits, const data::AugmentedBatch& batch) {
+  objective.loss = [label_smoothing](const Tensor& logits, const data::ImageBatch& batch) {
     return mixed_cross_entropy(logits, batch, label_smoothing);
   };
   return objective;
@@ -165,7 +165,7 @@ Evaluation evaluate(const ImagePipeline& pipeline, const std::shared_ptr<const d
   const int64_t size = preprocessing.size;
   preprocessing.size = test_time_size(options.views, size);
   ImageObjective objective = label_of_each_image(model, 0);
-  objective.forward = [&model, views = options.views, size](const data::AugmentedBatch& batch) {
+  objective.forward = [&model, views = options.views, size](const data::ImageBatch& batch) {
     return test_time_logits(model, batch.images, views, size);
   };
   return evaluate(model, objective, plain_batches(preprocessing, model.dtype(), set, rows, options, model.device()),
@@ -202,14 +202,14 @@ ImageTask::ImageTask(nn::Module& model, ImageObjective objective, const ImagePre
         std::string(options.shuffle ? ", each time another" : ""));
 }
 
-data::BatchSource<data::AugmentedBatch> ImageTask::training_batches(int64_t epoch, const data::BatchStripe& stripe) {
+data::BatchSource<data::ImageBatch> ImageTask::training_batches(int64_t epoch, const data::BatchStripe& stripe) {
   const int64_t size = training_sizes(preprocessing_.size, options_)(epoch);
   const data::BatchAugment augment(with_preprocessing(options_.augmentation, preprocessing_, size, dtype_),
                                    options_.seed);
   return augmented(loader_.epoch(epoch, stripe), augment, device());
 }
 
-data::BatchSource<data::AugmentedBatch> ImageTask::evaluation_batches(const std::vector<int32_t>& rows) const {
+data::BatchSource<data::ImageBatch> ImageTask::evaluation_batches(const std::vector<int32_t>& rows) const {
   return plain_batches(preprocessing_, dtype_, set_, rows, options_, device());
 }
 

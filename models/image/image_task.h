@@ -10,7 +10,7 @@
 
 namespace tern::models {
 
-using ImageObjective = Objective<data::AugmentedBatch>;
+using ImageObjective = Objective<data::ImageBatch>;
 
 /// Batching and augmentation of images for training.
 struct ImageTaskOptions {
@@ -45,13 +45,13 @@ Evaluation evaluate(const ImagePipeline& pipeline, const std::shared_ptr<const d
 /// epochs, rounded down to a multiple, then `last`.
 int64_t training_size(int64_t first, int64_t last, int64_t multiple, int64_t epoch, int64_t epochs);
 
-class ImageTask final : public PlannedTask<data::AugmentedBatch> {
+class ImageTask final : public PlannedTask<data::ImageBatch> {
  public:
   /// One label for each image.
   ImageTask(const ImagePipeline& pipeline, const std::shared_ptr<const data::ImageSet>& set,
             const std::vector<int32_t>& train_rows, std::vector<int32_t> validation_rows,
             const ImageTaskOptions& options);
-  /// Anything else: targets of an image are found by AugmentedBatch::row_keys.
+  /// Anything else: targets of an image are found by ImageBatch::row_keys.
   ImageTask(nn::Module& model, ImageObjective objective, const ImagePreprocessing& preprocessing,
             const std::shared_ptr<const data::ImageSet>& set, const std::vector<int32_t>& train_rows,
             std::vector<int32_t> validation_rows, const ImageTaskOptions& options);
@@ -60,8 +60,8 @@ class ImageTask final : public PlannedTask<data::AugmentedBatch> {
   bool fixed_shapes() const override { return PlannedTask::fixed_shapes() && options_.first_size == 0; }
 
  private:
-  data::BatchSource<data::AugmentedBatch> training_batches(int64_t epoch, const data::BatchStripe& stripe) override;
-  data::BatchSource<data::AugmentedBatch> evaluation_batches(const std::vector<int32_t>& rows) const override;
+  data::BatchSource<data::ImageBatch> training_batches(int64_t epoch, const data::BatchStripe& stripe) override;
+  data::BatchSource<data::ImageBatch> evaluation_batches(const std::vector<int32_t>& rows) const override;
   std::string name_of(int32_t row) const override { return set_->name_of(row); }
 
   std::shared_ptr<const data::ImageSet> set_;

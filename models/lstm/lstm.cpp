@@ -24,7 +24,7 @@ struct PackedTokens {
 };
 
 /// The lengths of sequences, and the rows that the mask leaves.
-PackedTokens without_padding(const EncoderInput& input) {
+PackedTokens without_padding(const data::TokenInput& input) {
   const SequenceLayout& layout = input.layout;
   if (!layout.key_mask.defined()) return {input.tokens, layout.row_keys, RecurrentLayout::packed(layout)};
   const std::vector<int64_t> offsets = layout.offsets.to_vector<int64_t>();
@@ -88,7 +88,7 @@ Tensor LstmClassifier::dropped(const Tensor& x, const Tensor& keys) const {
   return dropout(x, {.p = is_training() ? config_.dropout : 0, .generator = &generator(), .row_keys = keys});
 }
 
-Tensor LstmClassifier::features(const EncoderInput& input) const {
+Tensor LstmClassifier::features(const data::TokenInput& input) const {
   TERN_CHECK(input.layout.max_length <= config_.max_positions, "LSTM: a sequence has ", input.layout.max_length,
              " tokens, the model takes at most ", config_.max_positions);
   const PackedTokens packed = without_padding(input);
@@ -101,7 +101,7 @@ Tensor LstmClassifier::forward_head(const Tensor& features, const Tensor& keys) 
   return classifier_.forward(dropped(features, keys));
 }
 
-Tensor LstmClassifier::forward(const EncoderInput& input) const {
+Tensor LstmClassifier::forward(const data::TokenInput& input) const {
   return forward_head(features(input), input.sequence_keys());
 }
 

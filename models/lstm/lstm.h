@@ -3,7 +3,7 @@
 //
 //   auto model = LstmClassifier::from_pretrained("run");
 //   model->eval();
-//   Tensor logits = model->forward(encoder_input(ids, mask));
+//   Tensor logits = model->forward(data::padded_input(ids, mask));
 
 #include <memory>
 #include <string>
@@ -30,10 +30,10 @@ class LstmClassifier final : public SequenceClassifier {
   void save_pretrained(const std::string& dir) const override;
 
   /// Tokens with a mask of 0 are left out. On a GPU the host waits for the offsets.
-  Tensor forward(const EncoderInput& input) const override;
+  Tensor forward(const data::TokenInput& input) const override;
   bool reads_lengths() const override { return true; }
   /// The pooled states, [sequences, LstmConfig::pooled()].
-  Tensor features(const EncoderInput& input) const override;
+  Tensor features(const data::TokenInput& input) const override;
   Tensor forward_head(const Tensor& features, const Tensor& keys = {}) const override;
 
   std::string hidden_layers() const override { return "lstm."; }

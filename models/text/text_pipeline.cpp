@@ -51,7 +51,7 @@ std::vector<Prediction> TextPipeline::predict(const std::vector<std::string>& te
   NoGrad off;
   std::vector<Prediction> predictions(texts.size());
   for_each_batch(texts, max_length, batch_tokens, [&](const data::TokenBatch& batch) {
-    std::vector<Prediction> found = predictions_of(model().forward(encoder_input(batch)), model().label_kind());
+    std::vector<Prediction> found = predictions_of(model().forward(batch), model().label_kind());
     for (size_t i = 0; i < found.size(); ++i) predictions[static_cast<size_t>(batch.rows[i])] = std::move(found[i]);
   });
   return predictions;
@@ -61,7 +61,7 @@ Tensor TextPipeline::features(const std::vector<std::string>& texts, int64_t max
   NoGrad off;
   std::vector<Tensor> found(texts.size());
   for_each_batch(texts, max_length, batch_tokens, [&](const data::TokenBatch& batch) {
-    const Tensor features = model().features(encoder_input(batch)).to(DType::kFloat32).to(Device());
+    const Tensor features = model().features(batch).to(DType::kFloat32).to(Device());
     for (size_t i = 0; i < batch.rows.size(); ++i)
       found[static_cast<size_t>(batch.rows[i])] = features[static_cast<int64_t>(i)];
   });

@@ -27,14 +27,10 @@ data::BatchPlan training_plan(const data::TokenSet& tokens, const std::vector<in
   return {rows, tokens.lengths(), plan, options.epochs, options.between};
 }
 
-data::BatchSource<data::TokenBatch> on_device(data::BatchStream<data::TokenBatch> stream, Device device) {
-  return source_of(std::move(stream), [device](const data::TokenBatch& batch) { return batch.to(device); });
-}
-
 }  // namespace
 
 TextObjective text_objective(const SequenceClassifier& model) {
-  const auto forward = [&model](const data::TokenBatch& batch) { return model.forward(encoder_input(batch)); };
+  const auto forward = [&model](const data::TokenBatch& batch) { return model.forward(batch); };
   TextObjective objective = model.label_kind() == data::LabelKind::kSeveral  ? several_labels<data::TokenBatch>(forward)
                             : model.label_kind() == data::LabelKind::kNumber ? numbers<data::TokenBatch>(forward)
                                                                              : single_label<data::TokenBatch>(forward);
@@ -64,7 +60,7 @@ Evaluation evaluate(SequenceClassifier& model, const std::shared_ptr<const data:
                     int32_t pad_id, const EvaluateOptions& options, const TextTransform& transform) {
   const data::TokenLoader loader = evaluation_loader(tokens, labels, rows, batch_tokens, pad_id, transform);
   return evaluate(model, text_objective(model),
-                  on_device(loader.epoch(0, own_batches(options, loader.steps(0))), model.device()), options);
+                  data::source_of(loader.epoch(0, own_batches(options, loader.steps(0))), model.device()), options);
 }
 
 int64_t evaluation_tokens(int64_t batch_tokens) { return std::clamp<int64_t>(batch_tokens, 4096, 16384); }
@@ -96,13 +92,13 @@ int64_t TextTask::items(int64_t epoch, int64_t batch) const {
 }
 
 data::BatchSource<data::TokenBatch> TextTask::training_batches(int64_t epoch, const data::BatchStripe& stripe) {
-  return on_device(loader_.epoch(epoch, stripe), device());
+  return data::source_of(loader_.epoch(epoch, stripe), device());
 }
 
 data::BatchSource<data::TokenBatch> TextTask::evaluation_batches(const std::vector<int32_t>& rows) const {
   const data::TokenLoader loader =
       evaluation_loader(tokens_, labels_, rows, evaluation_tokens(options_.batch_tokens), pad_id_, options_.transform);
-  return on_device(loader.epoch(0, own_batches(options_.validation, loader.steps(0))), device());
+  return data::source_of(loader.epoch(0, own_batches(options_.validation, loader.steps(0))), device());
 }
 
 }  // namespace tern::models

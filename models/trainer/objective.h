@@ -8,8 +8,8 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/ops/loss/cross_entropy.h"
 #include "tern/data/loaders/prefetch.h"
-#include "tern/models/trainer/batch.h"
 #include "tern/models/trainer/evaluation.h"
+#include "tern/models/trainer/step_input.h"
 #include "tern/nn/module.h"
 
 namespace tern::models {

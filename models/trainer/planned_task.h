@@ -8,18 +8,6 @@
 
 namespace tern::models {
 
-/// The batches of a loader's stream, each as `convert` makes it.
-template <class Host, class Convert>
-auto source_of(data::BatchStream<Host> stream, Convert convert) {
-  using Batch = std::invoke_result_t<Convert, const Host&>;
-  const auto batches = std::make_shared<data::BatchStream<Host>>(std::move(stream));
-  return data::BatchSource<Batch>([batches, convert]() -> std::optional<Batch> {
-    const std::optional<Host> host = batches->next();
-    if (!host) return std::nullopt;
-    return convert(*host);
-  });
-}
-
 /// Batch: what the objective gets, on the model's device.
 template <ListsTensors Batch>
 class PlannedTask : public TrainingTask {
@@ -31,10 +19,9 @@ class PlannedTask : public TrainingTask {
     prefetch_.start(training_batches(epoch, stripe));
   }
   bool next_batch() override { return prefetch_.next(); }
-  AnyBatch batch() const override { return prefetch_.current(); }
-  Tensor loss(const AnyBatch& batch) override {
-    const Batch& own = batch.as<Batch>();
-    return objective_.loss(objective_.forward(own), own);
+  StepInput batch() const override {
+    return {prefetch_.current(),
+            [this](const Batch& batch) { return objective_.loss(objective_.forward(batch), batch); }};
   }
   bool fixed_shapes() const override { return model_.device().is_cuda() && objective_.fixed_shapes; }
   int64_t items(int64_t epoch, int64_t batch) const override { return examples(epoch, batch); }

@@ -20,7 +20,7 @@ PassCost run_pass(TrainingTask& task, const TrainOptions& options) {
   const int64_t before = memory.statistics().live_bytes;
   synchronize(options.device);
   const auto start = std::chrono::steady_clock::now();
-  autocast(options.device, options.dtype, [&] { return task.loss(task.batch()); }).backward();
+  autocast(options.device, options.dtype, [&] { return task.batch().loss(); }).backward();
   synchronize(options.device);
   const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
   return {memory.statistics().peak_live_bytes - before, seconds.count()};

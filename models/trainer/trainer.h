@@ -8,8 +8,8 @@
 
 #include "tern/data/loaders/batch_stream.h"
 #include "tern/dist/gradients/sharded_optimizer.h"
-#include "tern/models/trainer/batch.h"
 #include "tern/models/trainer/checkpoint.h"
+#include "tern/models/trainer/step_input.h"
 #include "tern/nn/module.h"
 #include "tern/optim/optim.h"
 
@@ -27,11 +27,9 @@ class TrainingTask {
   virtual void begin_epoch(int64_t epoch, const data::BatchStripe& stripe = {}) = 0;
   /// Makes the next batch of the epoch the current one; false at the end.
   virtual bool next_batch() = 0;
-  /// The current one, on the model's device.
-  virtual AnyBatch batch() const = 0;
-  /// The loss of a batch, recorded for backward. May be called again for the same batch, or for a copy of it.
-  virtual Tensor loss(const AnyBatch& batch) = 0;
-  /// True when all batches have the same shapes and longest(): then steps can be captured.
+  /// The current one, on the model's device, with its loss. May outlive the current batch, but not the task.
+  virtual StepInput batch() const = 0;
+  /// True when all batches have the same shapes and max_length: then steps can be captured.
   virtual bool fixed_shapes() const { return false; }
   /// Tokens or images in a batch of an epoch: what speed is counted in.
   virtual int64_t items(int64_t epoch, int64_t batch) const = 0;

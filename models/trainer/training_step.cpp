@@ -23,9 +23,9 @@ bool needs_loss_scale(const nn::Module& module, const TrainOptions& options) {
 }
 
 /// The examples of a part whose inputs are not finite, or else all of them.
-std::vector<std::string> suspects(const AnyBatch& batch, const std::vector<std::string>& names, bool& not_finite) {
+std::vector<std::string> suspects(const StepInput& batch, const std::vector<std::string>& names, bool& not_finite) {
   std::vector<bool> bad(names.size());
-  for (const Tensor& tensor : batch.tensors()) {
+  for (const Tensor& tensor : batch.tensors) {
     if (!tensor.defined() || !is_floating(tensor.dtype()) || tensor.dim() == 0) continue;
     if (tensor.size(0) < std::ssize(names) || names.empty()) continue;
     const std::vector<float> values = tensor.detach().to(DType::kFloat32).to_vector<float>();
@@ -113,9 +113,9 @@ void TrainingStep::on_validation(double metric) {
   plateau_rates_ = plateau_->get_last_lr();
 }
 
-Tensor TrainingStep::forward(const AnyBatch& batch) {
+Tensor TrainingStep::forward(const StepInput& batch, std::span<const Tensor> tensors, int64_t max_length) const {
   const ProfileRange range("forward");
-  return autocast(options_.device, options_.dtype, [&] { return task_.loss(batch); });
+  return autocast(options_.device, options_.dtype, [&] { return batch.loss_of(tensors, max_length); });
 }
 
 /// Forward, backward and update. Nothing in it waits for the device or depends on what the device finds.
@@ -125,14 +125,13 @@ std::vector<Tensor> TrainingStep::run(const std::vector<Tensor>& inputs) {
   const uint64_t offset = generator.offset();
   // Shapes depend on the longest sequence: all parts run with the same.
   int64_t longest = 0;
-  for (const Part& part : *work_) longest = std::max(longest, part.batch.longest());
+  for (const Part& part : *work_) longest = std::max(longest, part.batch.max_length);
   Tensor loss;
   for (int64_t i = 0; i < parts_; ++i) {
     // Masks keyed by the data are those of the joined batch, whatever part a row is in.
     if (task_.keyed_dropout()) generator.set_offset(offset);
-    const size_t part_number = static_cast<size_t>(i);
-    Tensor part =
-        forward((*work_)[part_number].batch.with(std::span(inputs).subspan(tensors * part_number, tensors), longest));
+    const auto number = static_cast<size_t>(i);
+    Tensor part = forward((*work_)[number].batch, std::span(inputs).subspan(tensors * number, tensors), longest);
     if (is_weighted()) part = part * inputs.back().slice(0, i, i + 1).reshape({});
     const ProfileRange range("backward");
     std::optional<dist::DataParallel::NoSync> local;  // gradients travel once, with the last part's
@@ -177,8 +176,7 @@ TrainingStep::Pending TrainingStep::queue(int64_t number, int64_t epoch, std::ve
   work_ = &pending.parts;
   parts_ = static_cast<int64_t>(pending.parts.size());
   for (const Part& part : pending.parts) {
-    const std::vector<Tensor> tensors = part.batch.tensors();
-    inputs.insert(inputs.end(), tensors.begin(), tensors.end());
+    inputs.insert(inputs.end(), part.batch.tensors.begin(), part.batch.tensors.end());
     weights.push_back(static_cast<float>(part.weight));
   }
   if (is_weighted()) inputs.push_back(from_vector(weights, {parts_}).to(options_.device));
@@ -281,7 +279,7 @@ void TrainingStep::explain(Pending& pending, const std::string& what) {
     if (is_parallel()) local.emplace(*options_.parallel);
     for (const Part& part : pending.parts) {
       if (task_.keyed_dropout()) generator.set_offset(pending.offset);
-      forward(part.batch).backward();
+      forward(part.batch, part.batch.tensors, part.batch.max_length).backward();
     }
   } catch (const Error& error) {
     reason = error.what();

@@ -18,7 +18,7 @@ class TrainingStep {
 
   /// One of the batches that make up a step.
   struct Part {
-    AnyBatch batch;
+    StepInput batch;
     int64_t number = 0;  // of the batch within the epoch
     double weight = 1;   // of the part's loss in the step's; ignored in a step of one part in one process
   };
@@ -58,7 +58,7 @@ class TrainingStep {
  private:
   /// Sets the learning rates of a step, counted from 0.
   void set_rates(int64_t step);
-  Tensor forward(const AnyBatch& batch);
+  Tensor forward(const StepInput& batch, std::span<const Tensor> tensors, int64_t max_length) const;
   bool is_parallel() const { return options_.parallel && options_.parallel->group()->size() > 1; }
   bool is_weighted() const { return parts_ > 1 || is_parallel(); }
   /// inputs: the tensors of every part, and if is_weighted() their weights, float32 [parts].

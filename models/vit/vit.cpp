@@ -82,7 +82,7 @@ ViT::ViT(const nn::Scope& s, const ViTConfig& config)
     pool_norm_.emplace(sub("pool_norm"), config.width, nn::LayerNormOptions{.eps = config.norm_eps});
 }
 
-EncoderInput ViT::layout(const Tensor& images, const Tensor& image_keys) const {
+data::TokenInput ViT::layout(const Tensor& images, const Tensor& image_keys) const {
   const int64_t p = config_.patch_size;
   TERN_CHECK(images.dim() == 4 && images.size(1) == config_.channels && is_floating(images.dtype()),
              "ViT: images must be floating [n, ", config_.channels, ", height, width], got ", images.describe());
@@ -94,7 +94,7 @@ EncoderInput ViT::layout(const Tensor& images, const Tensor& image_keys) const {
   TERN_CHECK(!image_keys.defined() || (image_keys.dtype() == DType::kInt64 && image_keys.shape() == Shape({n})),
              "ViT: image_keys must be int64 [", n, "], got ", image_keys.describe());
   const TensorOptions whole{.dtype = DType::kInt64, .device = images.device()};
-  EncoderInput input;
+  data::TokenInput input;
   input.layout = padded_layout(n, tokens, {}, images.device());
   input.first_rows = arange(0, static_cast<double>(n * tokens), static_cast<double>(tokens), whole);
   if (image_keys.defined())
@@ -108,7 +108,7 @@ Tensor ViT::positions(int64_t grid_height, int64_t grid_width) const {
   return resized_positions(position_, config_, grid_height, grid_width);
 }
 
-Tensor ViT::embed(const Tensor& images, const EncoderInput& input) const {
+Tensor ViT::embed(const Tensor& images, const data::TokenInput& input) const {
   const ProfileRange range("embeddings", RangeKind::kModule);
   const int64_t n = images.size(0), c = config_.channels, p = config_.patch_size;
   const int64_t height = images.size(2) / p, width = images.size(3) / p;
@@ -127,7 +127,7 @@ Tensor ViT::forward(const Tensor& images, const Tensor& image_keys) const {
 }
 
 Tensor ViT::features(const Tensor& images, const Tensor& image_keys) const {
-  const EncoderInput input = layout(images, image_keys);
+  const data::TokenInput input = layout(images, image_keys);
   const Tensor x = embed(images, input);
   if (!config_.mean_pool()) return encoder_.forward_first(x, input);
   const Tensor states = encoder_.forward(x, input).reshape({images.size(0), -1, config_.width});
@@ -141,12 +141,12 @@ Tensor ViT::forward_head(const Tensor& features, const Tensor& /*image_keys*/) c
 }
 
 Tensor ViT::hidden_states(const Tensor& images) const {
-  const EncoderInput input = layout(images, {});
+  const data::TokenInput input = layout(images, {});
   return encoder_.forward(embed(images, input), input).reshape({images.size(0), -1, config_.width});
 }
 
 std::vector<Tensor> ViT::attention_maps(const Tensor& images) const {
-  const EncoderInput input = layout(images, {});
+  const data::TokenInput input = layout(images, {});
   return encoder_.attention_maps(embed(images, input), input);
 }
 

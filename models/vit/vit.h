@@ -58,9 +58,9 @@ class ViT final : public ImageClassifier {
 
  private:
   /// Patches as rows, with class token, positions and dropout: [n * tokens, width].
-  Tensor embed(const Tensor& images, const EncoderInput& input) const;
+  Tensor embed(const Tensor& images, const data::TokenInput& input) const;
   Tensor positions(int64_t grid_height, int64_t grid_width) const;
-  EncoderInput layout(const Tensor& images, const Tensor& image_keys) const;
+  data::TokenInput layout(const Tensor& images, const Tensor& image_keys) const;
 
   ViTConfig config_;
   std::optional<Parameter> class_token_;  // [1, 1, width]

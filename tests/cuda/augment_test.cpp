@@ -22,6 +22,7 @@ class Augment : public DeviceTest {
       labels.push_back(static_cast<int64_t>(random() % 10));
     }
     batch.labels = from_vector(labels, {n});
+    batch.row_keys = from_vector(std::vector<int64_t>(batch.rows.begin(), batch.rows.end()), {n});
     batch.epoch = static_cast<int64_t>(random() % 100);
     batch.step = static_cast<int64_t>(random() % 100);
     return batch;
@@ -43,9 +44,10 @@ TEST_F(Augment, BatchesHaveTheBitsOfTheCpu) {
       SCOPED_TRACE(testing::Message() << name_of(dtype) << ", options " << i);
       const ImageBatch images = batch(5, 16, 16);
       const BatchAugment augment(all[i], random());
-      const AugmentedBatch expected = augment(images, cpu), result = augment(images, kCuda);
+      const ImageBatch expected = augment(images, cpu), result = augment(images, kCuda);
       expect_same(expected.images, result.images, 0, "images");
       expect_same(expected.labels, result.labels, 0, "labels");
+      expect_same(expected.row_keys, result.row_keys, 0, "row keys");
       ASSERT_EQ(expected.partner_labels.defined(), result.partner_labels.defined());
       if (!expected.partner_labels.defined()) continue;
       expect_same(expected.partner_labels, result.partner_labels, 0, "partners' labels");

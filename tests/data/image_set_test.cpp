@@ -249,6 +249,7 @@ TEST(ImageLoader, FixedCapacityFillsTheLastBatch) {
   const ImageBatch last = loader.batch(0, 1);
   EXPECT_EQ(last.rows, (Labels{3, 4}));
   EXPECT_EQ(last.labels.to_vector<int64_t>(), (std::vector<int64_t>{3, 4, kIgnoredLabel}));
+  EXPECT_EQ(last.row_keys.to_vector<int64_t>(), (std::vector<int64_t>{3, 4, 0}));
   const std::vector<uint8_t> pixels = last.images.to_vector<uint8_t>();
   EXPECT_EQ(std::vector<uint8_t>(pixels.begin() + 192, pixels.begin() + 384), digits->image(4).pixels);
   EXPECT_EQ(std::vector<uint8_t>(pixels.begin() + 384, pixels.end()), std::vector<uint8_t>(192, 0));

@@ -169,7 +169,7 @@ TEST_F(Reader, LabelsOfTokensAndRowsInBatches) {
                                {.fixed_capacity = true, .transform = transform});
       const TokenBatch batch = loader.batch(0, 0);
       const bool of_tokens = batch.labels.dim() == 1;
-      const std::vector<int64_t> keys = batch.row_keys.to_vector<int64_t>();
+      const std::vector<int64_t> keys = batch.layout.row_keys.to_vector<int64_t>();
       if (of_tokens) {
         const std::vector<int64_t> labels = batch.labels.to_vector<int64_t>();
         ASSERT_EQ(labels.size(), keys.size());

@@ -38,9 +38,9 @@ TokenLoader token_loader(int32_t n, BatchPlanOptions plan, TokenLoaderOptions op
 
 /// Checks the properties documented at TokenBatch for every row of a real sequence.
 void expect_real_rows(const TokenBatch& batch, const TokenSet& set) {
-  const auto tokens = batch.tokens.to_vector<int32_t>(), offsets = batch.offsets.to_vector<int32_t>();
+  const auto tokens = batch.tokens.to_vector<int32_t>(), offsets = batch.layout.offsets.to_vector<int32_t>();
   const auto positions = batch.positions.to_vector<int32_t>();
-  const auto keys = batch.row_keys.to_vector<int64_t>(), labels = batch.labels.to_vector<int64_t>();
+  const auto keys = batch.layout.row_keys.to_vector<int64_t>(), labels = batch.labels.to_vector<int64_t>();
   const auto first_rows = batch.first_rows.to_vector<int64_t>();
   ASSERT_EQ(offsets.size(), static_cast<size_t>(batch.sequences()) + 1);
   EXPECT_EQ(offsets[0], 0);
@@ -51,14 +51,14 @@ void expect_real_rows(const TokenBatch& batch, const TokenSet& set) {
     real += static_cast<int64_t>(ids.size());
     EXPECT_EQ(labels[s], row % 3);
     EXPECT_EQ(first_rows[s], offsets[s]);
-    EXPECT_LE(offsets[s + 1] - offsets[s], batch.max_length);
+    EXPECT_LE(offsets[s + 1] - offsets[s], batch.layout.max_length);
     for (int32_t at = offsets[s]; at < offsets[s + 1]; ++at) {
       const int32_t position = at - offsets[s];
       const bool valid = position < static_cast<int32_t>(ids.size());
       EXPECT_EQ(tokens[at], valid ? ids[position] : kPad);
       EXPECT_EQ(positions[at], position);
       EXPECT_EQ(keys[at], (static_cast<int64_t>(row) << 32) + position);
-      EXPECT_EQ(batch.padded() ? batch.key_mask.to_vector<uint8_t>()[at] : 1, valid);
+      EXPECT_EQ(batch.padded() ? batch.layout.key_mask.to_vector<uint8_t>()[at] : 1, valid);
     }
   }
   EXPECT_EQ(batch.real_tokens, real);
@@ -73,7 +73,7 @@ TEST(TokenLoader, Packed) {
     expect_real_rows(batch, *token_rows(40));
     EXPECT_EQ(batch.tokens.numel(), batch.real_tokens);
     EXPECT_LE(batch.real_tokens, 31);
-    EXPECT_EQ(batch.offsets.to_vector<int32_t>().back(), batch.real_tokens);
+    EXPECT_EQ(batch.layout.offsets.to_vector<int32_t>().back(), batch.real_tokens);
     EXPECT_EQ(batch.epoch, 1);
     seen.insert(seen.end(), batch.rows.begin(), batch.rows.end());
   }
@@ -89,10 +89,10 @@ TEST(TokenLoader, PaddedToTheLongest) {
     expect_real_rows(batch, *token_rows(23));
     int64_t longest = 0;
     for (const int32_t row : batch.rows) longest = std::max<int64_t>(longest, 2 + 5 * row % 11);
-    EXPECT_EQ(batch.max_length, longest);
-    const auto offsets = batch.offsets.to_vector<int32_t>();
+    EXPECT_EQ(batch.layout.max_length, longest);
+    const auto offsets = batch.layout.offsets.to_vector<int32_t>();
     for (size_t s = 0; s < offsets.size(); ++s) EXPECT_EQ(offsets[s], static_cast<int64_t>(s) * longest);
-    EXPECT_EQ(batch.key_mask.numel(), batch.tokens.numel());
+    EXPECT_EQ(batch.layout.key_mask.numel(), batch.tokens.numel());
   }
   EXPECT_EQ(step, 6);
 }
@@ -108,12 +108,12 @@ TEST(TokenLoader, FixedCapacityHasOneShape) {
       for (const TokenBatch& batch : loader.epoch(epoch)) {
         EXPECT_EQ(batch.tokens.shape(), Shape{rows});
         EXPECT_EQ(batch.labels.shape(), Shape{sequences});
-        EXPECT_EQ(batch.max_length, 12);
+        EXPECT_EQ(batch.layout.max_length, 12);
         expect_real_rows(batch, *token_rows(23));
-        const auto offsets = batch.offsets.to_vector<int32_t>();
+        const auto offsets = batch.layout.offsets.to_vector<int32_t>();
         const auto labels = batch.labels.to_vector<int64_t>();
         const auto tokens = batch.tokens.to_vector<int32_t>();
-        const auto keys = batch.row_keys.to_vector<int64_t>();
+        const auto keys = batch.layout.row_keys.to_vector<int64_t>();
         for (size_t s = batch.rows.size(); s < static_cast<size_t>(sequences); ++s, ++filled) {
           EXPECT_EQ(labels[s], kIgnoredLabel);
           EXPECT_EQ(offsets[s + 1] - offsets[s], packed ? 0 : 12);
@@ -122,7 +122,7 @@ TEST(TokenLoader, FixedCapacityHasOneShape) {
         for (size_t at = static_cast<size_t>(offsets[batch.rows.size()]); at < static_cast<size_t>(rows); ++at) {
           EXPECT_EQ(tokens[at], kPad);
           EXPECT_LT(keys[at], 0);
-          EXPECT_TRUE(packed || batch.key_mask.to_vector<uint8_t>()[at] == 0);
+          EXPECT_TRUE(packed || batch.layout.key_mask.to_vector<uint8_t>()[at] == 0);
         }
       }
     EXPECT_TRUE(packed || filled > 0);  // by chance all packed batches may have the same number of sequences
@@ -138,7 +138,7 @@ TEST(TokenLoader, SameBatchesForAnyNumberOfWorkersAndFromAnyStep) {
       const TokenBatch expected = reference.batch(1, step++);
       EXPECT_EQ(batch.rows, expected.rows);
       EXPECT_EQ(batch.tokens.to_vector<int32_t>(), expected.tokens.to_vector<int32_t>());
-      EXPECT_EQ(batch.row_keys.to_vector<int64_t>(), expected.row_keys.to_vector<int64_t>());
+      EXPECT_EQ(batch.layout.row_keys.to_vector<int64_t>(), expected.layout.row_keys.to_vector<int64_t>());
     }
     EXPECT_EQ(step, reference.steps(1));
   }
@@ -151,7 +151,7 @@ TEST(TokenLoader, TransformMakesOtherTargets) {
     batch.labels = full({batch.tokens.size(0)}, static_cast<double>(kIgnoredLabel), {.dtype = DType::kInt64});
     for (int64_t row = 0; row < batch.tokens.size(0); ++row) {
       int32_t& token = batch.tokens.data<int32_t>()[row];
-      if (token % 3 != 0 || batch.row_keys.data<int64_t>()[row] < 0) continue;
+      if (token % 3 != 0 || batch.layout.row_keys.data<int64_t>()[row] < 0) continue;
       batch.labels.data<int64_t>()[row] = token;
       token = masked;
     }
@@ -164,7 +164,7 @@ TEST(TokenLoader, TransformMakesOtherTargets) {
       const TokenBatch before = plain.batch(1, step), after = loader.batch(1, step);
       EXPECT_EQ(after.sequences(), before.sequences());
       const auto was = before.tokens.to_vector<int32_t>(), is = after.tokens.to_vector<int32_t>();
-      const auto keys = before.row_keys.to_vector<int64_t>(), targets = after.labels.to_vector<int64_t>();
+      const auto keys = before.layout.row_keys.to_vector<int64_t>(), targets = after.labels.to_vector<int64_t>();
       ASSERT_EQ(targets.size(), was.size());
       for (size_t row = 0; row < was.size(); ++row) {
         const bool chosen = was[row] % 3 == 0 && keys[row] >= 0;

@@ -316,19 +316,24 @@ TEST(AugmentImages, Errors) {
 /// Images of 8 x 8 pixels; pixels and label follow from the row.
 ImageBatch batch_of(const std::vector<int32_t>& rows, int64_t epoch, int64_t step) {
   std::vector<uint8_t> pixels;
-  std::vector<int64_t> labels;
+  std::vector<int64_t> labels, keys(rows.begin(), rows.end());
   for (const int32_t row : rows) {
     std::mt19937_64 random = fresh_random(static_cast<uint64_t>(row));
     for (int i = 0; i < 8 * 8 * 3; ++i) pixels.push_back(static_cast<uint8_t>(random()));
     labels.push_back(row % 10);
   }
   const auto n = static_cast<int64_t>(rows.size());
-  return {from_vector(pixels, {n, 8, 8, 3}), from_vector(labels, {n}), rows, epoch, step};
+  return {.images = from_vector(pixels, {n, 8, 8, 3}),
+          .labels = from_vector(labels, {n}),
+          .row_keys = from_vector(keys, {n}),
+          .rows = rows,
+          .epoch = epoch,
+          .step = step};
 }
 
 TEST(BatchAugment, WithoutOptionsNormalisesAlone) {
   const ImageBatch batch = batch_of({5, 9, 2}, 0, 0);
-  const AugmentedBatch result = BatchAugment({.normalization = kCifar10}, fresh_seed())(batch, Device());
+  const ImageBatch result = BatchAugment({.normalization = kCifar10}, fresh_seed())(batch, Device());
   EXPECT_EQ(result.images.shape(), (Shape{3, 3, 8, 8}));
   EXPECT_EQ(result.labels.to_vector<int64_t>(), batch.labels.to_vector<int64_t>());
   EXPECT_EQ(result.row_keys.to_vector<int64_t>(), (std::vector<int64_t>{5, 9, 2}));
@@ -383,7 +388,7 @@ TEST(BatchAugment, ReflectedBorders) {
   const ImageBatch batch = batch_of({5, 9, 2, 11}, 3, 0);
   const BatchAugment augment({.padding = 3, .border = kernels::ImageBorder::kReflect, .normalization = kCifar10},
                              fresh_seed());
-  const AugmentedBatch result = augment(batch, Device());
+  const ImageBatch result = augment(batch, Device());
   const std::vector<ImageAugment> plans = augment.plan(batch, 8, 8);
   const auto inside = [](int64_t i) { return std::min(std::abs(i), 14 - std::abs(i)); };
   for (int64_t i = 0; i < 4; ++i)
@@ -406,7 +411,7 @@ TEST(BatchAugment, MixesLabels) {
   for (batch.step = 0; batch.step < 80; ++batch.step) {
     const BatchAugment augment({.mixup = 0.8, .cutmix = 1}, fresh_seed());
     const std::vector<ImageAugment> plans = augment.plan(batch, 8, 8);
-    const AugmentedBatch result = augment(batch, Device());
+    const ImageBatch result = augment(batch, Device());
     const std::vector<int64_t> labels = result.labels.to_vector<int64_t>();
     const std::vector<int64_t> partners = result.partner_labels.to_vector<int64_t>();
     const std::vector<float> weights = result.label_weights.to_vector<float>();

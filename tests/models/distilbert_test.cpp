@@ -9,7 +9,7 @@ namespace tern::models {
 namespace {
 
 /// Packs the sequences of a padded batch without the padding.
-EncoderInput packed(const Tensor& ids, const Tensor& mask) {
+data::TokenInput packed(const Tensor& ids, const Tensor& mask) {
   std::vector<int64_t> lengths, tokens, positions, first;
   const std::vector<int64_t> all = ids.to_vector<int64_t>(), keep = mask.to_vector<int64_t>();
   for (int64_t s = 0; s < ids.size(0); ++s) {
@@ -28,9 +28,9 @@ EncoderInput packed(const Tensor& ids, const Tensor& mask) {
           from_vector(first, {static_cast<int64_t>(first.size())}), packed_layout(lengths)};
 }
 
-EncoderInput input_of(const StateView& expected, bool pack) {
+data::TokenInput input_of(const StateView& expected, bool pack) {
   const Tensor ids = find(expected, "input_ids"), mask = find(expected, "attention_mask");
-  return pack ? packed(ids, mask) : encoder_input(ids, mask);
+  return pack ? packed(ids, mask) : data::padded_input(ids, mask);
 }
 
 class Golden : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
@@ -80,8 +80,8 @@ TEST(DistilBert, HundredTrainingSteps) {
   const double of_loss = tolerance("loss_curve", "loss"), of_norm = tolerance("loss_curve", "norm");
   for (size_t step = 0; step < 100; ++step) {
     const std::string batch = "batch" + std::to_string(step % 5) + "/";
-    const EncoderInput input =
-        encoder_input(find(batches, batch + "input_ids"), find(batches, batch + "attention_mask"));
+    const data::TokenInput input =
+        data::padded_input(find(batches, batch + "input_ids"), find(batches, batch + "attention_mask"));
     const Tensor loss = cross_entropy(model->forward(input), find(batches, batch + "labels"));
     ASSERT_NEAR(loss.item<double>(), curve["losses"][step].get<double>(), of_loss) << "step " << step;
     loss.backward();
@@ -103,7 +103,7 @@ TEST(DistilBert, RecomputationGivesTheSameBits) {
     auto model = DistilBert::from_pretrained(kGolden + "distilbert_gelu",
                                              {.generator = test::fresh_generator(), .dropout = 0.2});
     model->set_recompute(layers);
-    const EncoderInput input = input_of(expected, false);
+    const data::TokenInput input = input_of(expected, false);
     return training_pass(
         *model, [&] { return model->forward(input); }, find(expected, "labels"));
   };
@@ -120,7 +120,7 @@ TEST(DistilBert, DropoutIsTheSamePackedAndPadded) {
   std::vector<std::vector<double>> logits;
   for (const bool pack : {false, true}) {
     auto model = DistilBert::from_pretrained(kGolden + "distilbert_gelu", {.generator = test::fresh_generator()});
-    EncoderInput input = input_of(expected, pack);
+    data::TokenInput input = input_of(expected, pack);
     std::vector<int64_t> keys, positions = input.positions.to_vector<int64_t>();
     const std::vector<int64_t> offsets = input.layout.offsets.to_vector<int64_t>();
     for (size_t s = 0; s + 1 < offsets.size(); ++s)

@@ -15,7 +15,7 @@ EncoderOptions options(bool norm_first) {
 }
 
 /// Packed sequences of these lengths, without tokens.
-EncoderInput input_of(const std::vector<int64_t>& lengths) {
+data::TokenInput input_of(const std::vector<int64_t>& lengths) {
   std::vector<int64_t> first_rows;
   int64_t row = 0;
   for (const int64_t length : lengths) {
@@ -25,10 +25,10 @@ EncoderInput input_of(const std::vector<int64_t>& lengths) {
   return {{}, {}, from_vector(first_rows, {static_cast<int64_t>(lengths.size())}), packed_layout(lengths)};
 }
 /// Equal lengths, for which attention uses blocks.
-EncoderInput equal_sequences(int64_t sequences, int64_t length) {
+data::TokenInput equal_sequences(int64_t sequences, int64_t length) {
   return input_of(std::vector<int64_t>(static_cast<size_t>(sequences), length));
 }
-EncoderInput unequal_sequences() {
+data::TokenInput unequal_sequences() {
   std::vector<int64_t> lengths;
   for (int i = 0; i < 60; ++i) lengths.push_back(i % 2 ? 11 : 29);
   return input_of(lengths);
@@ -44,7 +44,7 @@ TEST(Encoder, HasTheSameBitsWithoutGradients) {
       Generator generator = test::fresh_generator();
       Encoder encoder(nn::Scope({.generator = generator}), encoder_options);
       const Tensor x = randn({1200, 48}, generator);
-      for (const EncoderInput& input : {equal_sequences(60, 20), unequal_sequences()})
+      for (const data::TokenInput& input : {equal_sequences(60, 20), unequal_sequences()})
         for (const bool training : {false, true})
           for (const DType dtype : {float32, bfloat16}) {
             SCOPED_TRACE(testing::Message()
@@ -104,7 +104,7 @@ void for_each_linear(nn::Module& module, const Function& function) {
 
 TEST(LinearAdapter, CountsInEveryWayThroughTheEncoder) {
   Generator generator = test::fresh_generator();
-  const EncoderInput input = equal_sequences(60, 20);
+  const data::TokenInput input = equal_sequences(60, 20);
   for (const bool norm_first : {true, false}) {
     SCOPED_TRACE(norm_first);
     Encoder encoder(nn::Scope({.dtype = float64, .generator = generator}), options(norm_first));
@@ -140,7 +140,7 @@ TEST(LinearAdapter, ItsParametersAreTrained) {
   Generator generator = test::fresh_generator();
   Encoder encoder(nn::Scope({.dtype = float64, .generator = generator}), options(true));
   for_each_linear(encoder, [](nn::Linear& l) { l.adapt<LowRank>("lora", 2, 0.7); });
-  const EncoderInput input = equal_sequences(4, 5);
+  const data::TokenInput input = equal_sequences(4, 5);
   const Tensor x = randn({20, 48}, generator, {.dtype = float64});
   for (const int64_t recompute : {0, 1, 2}) {
     encoder.zero_grad();
@@ -177,7 +177,7 @@ void move(const std::vector<NamedTensor>& parameters, const std::vector<Tensor>&
 TEST(GradientPenalty, ThroughTheEncoder) {
   const test::RestoreKernels restore;
   kernels::set_num_threads(1);
-  const EncoderInput input = input_of({3, 1, 5});
+  const data::TokenInput input = input_of({3, 1, 5});
   for (const bool norm_first : {true, false})
     for (const bool first_rows : {false, true}) {
       SCOPED_TRACE(testing::Message() << "norm_first " << norm_first << ", first_rows " << first_rows);

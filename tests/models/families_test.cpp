@@ -56,7 +56,7 @@ class Bag final : public SequenceClassifier {
     return {config, {.file = file, .tensors = file.tensors, .names = &names()}};
   }
 
-  Tensor forward(const EncoderInput& input) const override {
+  Tensor forward(const data::TokenInput& input) const override {
     const Tensor x = word_.forward(input.tokens), &mask = input.layout.key_mask;
     const Tensor weight = (mask.defined() ? mask.to(x.dtype()) : ones({x.size(0)}, {.dtype = x.dtype()})).unsqueeze(1);
     const std::vector<int32_t> offsets = input.layout.offsets.to_vector<int32_t>();

@@ -35,11 +35,12 @@ class RowsTask final : public TrainingTask {
   int64_t steps(int64_t) const override { return steps_; }
   void begin_epoch(int64_t, const data::BatchStripe&) override { step_ = 0; }
   bool next_batch() override { return ++step_ <= steps_; }
-  AnyBatch batch() const override { return Rows{full({rows_, module_.weight.tensor().numel()}, 1)}; }
-  Tensor loss(const AnyBatch& batch) override {
-    if (noise) rand({1}, module_.generator());
-    const Tensor value = batch.as<Rows>().x * module_.weight.tensor();
-    return mean(value * value);
+  StepInput batch() const override {
+    return {Rows{full({rows_, module_.weight.tensor().numel()}, 1)}, [this](const Rows& batch) {
+              if (noise) rand({1}, module_.generator());
+              const Tensor value = batch.x * module_.weight.tensor();
+              return mean(value * value);
+            }};
   }
   int64_t items(int64_t, int64_t) const override { return rows_; }
   int64_t examples(int64_t, int64_t) const override { return rows_; }

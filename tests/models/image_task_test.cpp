@@ -72,9 +72,9 @@ std::map<int64_t, Tensor> epoch_of(ImageTask& task, int64_t epoch) {
   std::map<int64_t, Tensor> images;
   task.begin_epoch(epoch);
   while (task.next_batch()) {
-    const data::AugmentedBatch batch = task.batch().as<data::AugmentedBatch>();
-    const std::vector<int64_t> keys = batch.row_keys.to_vector<int64_t>();
-    for (size_t i = 0; i < keys.size(); ++i) images[keys[i]] = batch.images.select(0, static_cast<int64_t>(i));
+    const std::vector<Tensor> tensors = task.batch().tensors;  // as ImageBatch lists them
+    const std::vector<int64_t> keys = tensors[2].to_vector<int64_t>();
+    for (size_t i = 0; i < keys.size(); ++i) images[keys[i]] = tensors[0].select(0, static_cast<int64_t>(i));
   }
   return images;
 }
@@ -255,9 +255,9 @@ TEST(ProgressiveResizing, OfTrainingImagesAlone) {
 TEST(ImageTask, ANonFiniteLossNamesTheImages) {
   const ImagePipeline of = pipeline();
   auto set = random_images(8);
-  ImageObjective objective = single_label<data::AugmentedBatch>(
-      [&](const data::AugmentedBatch& batch) { return of.model().forward(batch.images); });
-  objective.loss = [](const Tensor& logits, const data::AugmentedBatch& batch) {
+  ImageObjective objective =
+      single_label<data::ImageBatch>([&](const data::ImageBatch& batch) { return of.model().forward(batch.images); });
+  objective.loss = [](const Tensor& logits, const data::ImageBatch& batch) {
     const bool bad = batch.row_keys.to_vector<int64_t>()[0] == 4;  // the second batch
     return mean(bad ? log(logits * 0) : logits * logits);
   };

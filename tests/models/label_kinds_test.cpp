@@ -68,7 +68,7 @@ TEST(LabelKinds, LossesAndGradientsAreTransformers) {
     model->eval();
     const Json& wanted = golden[type];
     const Tensor logits =
-        model->forward(encoder_input(matrix_of<int64_t>(golden["ids"]), matrix_of<int64_t>(golden["mask"])));
+        model->forward(data::padded_input(matrix_of<int64_t>(golden["ids"]), matrix_of<int64_t>(golden["mask"])));
     expect_near(logits, wanted["logits"], 1e-5);
     const Tensor targets = matrix_of<float>(wanted["targets"]), loss = loss_of(logits, targets);
     EXPECT_NEAR(loss.item<double>(), wanted["loss"].get<double>(), 1e-5);
@@ -340,7 +340,7 @@ TEST(LabelKinds, TasksAreByHand) {
     const auto output_of = [&](int32_t row) {
       const std::span<const int32_t> ids = tokens->row(row);
       const std::vector<int32_t> list(ids.begin(), ids.end());
-      return model->forward(encoder_input(from_vector(list, {1, static_cast<int64_t>(list.size())})));
+      return model->forward(data::padded_input(from_vector(list, {1, static_cast<int64_t>(list.size())})));
     };
     const auto loss_by_hand = [&](std::span<const int32_t> rows) {
       NoGrad off;
@@ -355,7 +355,7 @@ TEST(LabelKinds, TasksAreByHand) {
       task.begin_epoch(0);
       for (int64_t step = 0; step < task.steps(0); ++step) {
         ASSERT_TRUE(task.next_batch());
-        EXPECT_NEAR(task.loss(task.batch()).item<double>(), loss_by_hand(task.plan().epoch(0)->batch(step)), 1e-5);
+        EXPECT_NEAR(task.batch().loss().item<double>(), loss_by_hand(task.plan().epoch(0)->batch(step)), 1e-5);
       }
       const Evaluation found = task.validate();
       EXPECT_EQ(found.examples, 5);

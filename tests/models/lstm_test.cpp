@@ -36,8 +36,8 @@ nn::Scope fresh_scope(DType dtype = float64) {
   return nn::Scope({.dtype = dtype, .generator = test::fresh_generator()});
 }
 
-EncoderInput packed_input(const Tensor& tokens, const std::vector<int64_t>& lengths) {
-  EncoderInput input;
+data::TokenInput packed_input(const Tensor& tokens, const std::vector<int64_t>& lengths) {
+  data::TokenInput input;
   input.tokens = tokens;
   input.layout = packed_layout(lengths);
   std::vector<int64_t> first;
@@ -94,13 +94,13 @@ TEST(LstmClassifier, IsEmbeddingLstmPoolingAndClassifier) {
         rows[row].slice(0, 0, end - begin).copy_(tokens.slice(0, begin, end));
         mask[row].slice(0, 0, end - begin).fill_(1);
       }
-      expect_close(model.forward(encoder_input(rows, mask)), logits);
+      expect_close(model.forward(data::padded_input(rows, mask)), logits);
     }
 }
 
 TEST(LstmClassifier, DropoutIsInTrainingAlone) {
   LstmClassifier model(fresh_scope(), small_config("max", true));
-  const EncoderInput input = packed_input(ones({5}, {.dtype = int64}), {5});
+  const data::TokenInput input = packed_input(ones({5}, {.dtype = int64}), {5});
   const auto differs = [&] { return max(abs(model.forward(input) - model.forward(input))).item<double>() > 0; };
   model.train();
   EXPECT_TRUE(differs());

@@ -81,7 +81,7 @@ void expect_as_by_hand(TextTask& task, int64_t epoch, const std::function<Sums(R
     const Sums want = by_hand(task.plan().epoch(epoch)->batch(step));
     EXPECT_EQ(task.examples(epoch, step), want.examples);
     if (want.examples == 0) continue;
-    EXPECT_PRED2(near, task.loss(task.batch()).item<double>(), want.loss / static_cast<double>(want.examples));
+    EXPECT_PRED2(near, task.batch().loss().item<double>(), want.loss / static_cast<double>(want.examples));
   }
   EXPECT_FALSE(task.next_batch());
   const Sums want = by_hand(rows(30, kRows));
@@ -141,9 +141,10 @@ int64_t kind_of(int64_t token) { return token == 0 ? data::kIgnoredLabel : token
 TextTask token_labels(Words& model, const std::shared_ptr<const data::TokenSet>& tokens, TextTaskOptions options) {
   options.transform = [](data::TokenBatch& batch) {
     std::vector<int64_t> kinds;
-    const std::vector<int64_t> ids = batch.tokens.to_vector<int64_t>(), keys = batch.row_keys.to_vector<int64_t>();
-    const int64_t rows = batch.offsets.to_vector<int64_t>().back();
-    const auto mask = batch.padded() ? batch.key_mask.to_vector<int64_t>() : std::vector<int64_t>(ids.size(), 1);
+    const std::vector<int64_t> ids = batch.tokens.to_vector<int64_t>(),
+                               keys = batch.layout.row_keys.to_vector<int64_t>();
+    const int64_t rows = batch.layout.offsets.to_vector<int64_t>().back();
+    const auto mask = batch.padded() ? batch.layout.key_mask.to_vector<int64_t>() : std::vector<int64_t>(ids.size(), 1);
     for (size_t i = 0; i < ids.size(); ++i)
       kinds.push_back(static_cast<int64_t>(i) < rows && keys[i] >= 0 && mask[i] ? kind_of(ids[i])
                                                                                 : data::kIgnoredLabel);
@@ -210,14 +211,25 @@ TEST(Tasks, BothAreLearnt) {
   }
 }
 
-TEST(Tasks, ABatchOfAnotherTypeIsAnError) {
-  struct Other {
-    std::vector<Tensor*> tensors() { return {}; }
+/// A captured step keeps its tensors in fixed places; the loss is that of what is in them, and leaves the batch as it
+/// is.
+TEST(StepInput, OtherTensorsTakeThePlacesOfTheBatchs) {
+  struct Pairs {
+    Tensor x, y;
+    SequenceLayout layout;
+    std::vector<Tensor*> tensors() { return {&x, &y}; }
   };
-  Words model(nn::Scope(), 1);
-  TextTask task = regression(model, random_rows(), {});
-  EXPECT_THROW(task.loss(Other()), Error);
-  EXPECT_THROW(task.loss(AnyBatch()), Error);
+  const auto number = [](double value) { return full({}, value); };
+  Pairs pairs{number(3), number(5), {}};
+  pairs.layout.max_length = 7;
+  const StepInput input(pairs, [](const Pairs& batch) {
+    return batch.x * 10 + batch.y + static_cast<double>(100 * batch.layout.max_length);
+  });
+  EXPECT_EQ(input.max_length, 7);
+  ASSERT_EQ(input.tensors.size(), 2u);
+  EXPECT_EQ(input.tensors[1].item<double>(), 5);
+  EXPECT_EQ(input.loss_of(std::vector{number(1), number(2)}, 4).item<double>(), 412);
+  EXPECT_EQ(StepInput(input).loss().item<double>(), 735);
 }
 
 }  // namespace

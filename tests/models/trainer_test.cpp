@@ -71,13 +71,13 @@ class LineTask final : public TrainingTask {
     step_ = stripe.first - 1;
   }
   bool next_batch() override { return ++step_ < steps(epoch_); }
-  AnyBatch batch() const override {
+  StepInput batch() const override {
     const double target = script_.targets[static_cast<size_t>(epoch_)][static_cast<size_t>(step_)];
-    return Target{script_.names ? from_vector(std::vector<double>{1, target, 1}, {3}).to(float32) : full({1}, target)};
+    return {Target{script_.names ? from_vector(std::vector<double>{1, target, 1}, {3}).to(float32) : full({1}, target)},
+            [this](const Target& batch) { return loss(batch.value); }};
   }
-  Tensor loss(const AnyBatch& batch) override {
+  Tensor loss(Tensor target) const {
     EXPECT_TRUE(line_.is_training());
-    Tensor target = batch.as<Target>().value;
     if (script_.noise) target = target + randn({1}, line_.generator());
     const Tensor difference = line_.weight.tensor() - target;
     return mean(difference * difference);

@@ -53,14 +53,13 @@ class RowsTask final : public TrainingTask {
     batch_ = stripe_.batch(next_++, kBatches);
     return true;
   }
-  AnyBatch batch() const override {
+  StepInput batch() const override {
     Generator generator(dist::shared_seed() + static_cast<uint64_t>(1 + 1000 * epoch_ + batch_));
     const int64_t rows = examples(epoch_, batch_);
-    return Rows{randn({rows, 4}, generator), randn({rows, 2}, generator)};
-  }
-  Tensor loss(const AnyBatch& batch) override {
-    const Tensor loss = mse_loss(net_.forward(batch.as<Rows>().x), batch.as<Rows>().y);
-    return change ? change(++losses_, loss) : loss;
+    return {Rows{randn({rows, 4}, generator), randn({rows, 2}, generator)}, [this](const Rows& batch) {
+              const Tensor loss = mse_loss(net_.forward(batch.x), batch.y);
+              return change ? change(++losses_, loss) : loss;
+            }};
   }
   int64_t items(int64_t, int64_t) const override { return 10; }
   int64_t examples(int64_t, int64_t batch) const override { return batch % 3 + 1; }
@@ -82,7 +81,8 @@ class RowsTask final : public TrainingTask {
  private:
   RowsNet net_;
   data::BatchStripe stripe_;
-  int64_t epoch_ = 0, next_ = 0, batch_ = 0, losses_ = 0;
+  int64_t epoch_ = 0, next_ = 0, batch_ = 0;
+  mutable int64_t losses_ = 0;
 };
 
 struct Recorder final : TrainObserver {
