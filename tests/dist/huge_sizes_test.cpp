@@ -1,7 +1,7 @@
 // Layers, data and metrics that take a size, a count or a list, given numbers far outside of what memory holds: they
 // throw tern::Error or return, without a loop or an allocation of that length. core/huge_sizes_test.cpp has the ops.
 
-#include "tern/core/memory/allocator.h"
+#include "tern/tests/core/huge_sizes.h"
 #include "tern/data/datasets/documents.h"
 #include "tern/data/images/image_cache.h"
 #include "tern/data/loaders/loader.h"
@@ -15,15 +15,9 @@
 #include "tern/nn/metrics/classification.h"
 #include "tern/nn/nn.h"
 #include "tern/optim/optim.h"
-#include "tern/tests/core/core_test.h"
 
 namespace tern::test {
 namespace {
-
-struct SizedCall {
-  const char* name;
-  std::function<void(int64_t)> call;
-};
 
 /// Runs a module's constructor alone.
 template <class Layer, class... Args>
@@ -230,21 +224,7 @@ std::vector<SizedCall> metrics() {
 }
 
 TEST(HugeSizes, AreErrorsOrNoWork) {
-  allocator(cpu).set_limit(int64_t{1} << 30);
-  for (const auto& calls : {layers(), optimizers(), data_calls(), metrics()})
-    for (const SizedCall& call : calls)
-      for (const int64_t n :
-           {INT64_MAX, INT64_MAX - 1, int64_t{1} << 62, int64_t{1} << 40, int64_t{-1}, INT64_MIN + 1}) {
-        SCOPED_TRACE(testing::Message() << call.name << "(" << n << ")");
-        try {
-          call.call(n);
-        } catch (const Error& error) {
-          EXPECT_STRNE(error.what(), "");
-        } catch (const std::exception& error) {
-          ADD_FAILURE() << "not a tern::Error: " << error.what();
-        }
-      }
-  allocator(cpu).set_limit(0);
+  expect_errors_or_no_work({layers(), optimizers(), data_calls(), metrics()}, INT64_MIN + 1);
 }
 
 /// The last ranks repeat samples of the beginning, whatever the number of ranks.
