@@ -19,35 +19,19 @@ namespace {
 constexpr int64_t kSide = 64;  // rows and columns of a block, and elements of a row that are added up at a time
 constexpr int kRowsTogether = 4, kVectorsTogether = 2;  // as many sums as are added up in registers
 
-// Wider than those of cpu/simd/vector.h: these loops are bound by arithmetic.
-#if defined(__AVX512F__)
-constexpr int kWideBytes = 64;
-#else
-constexpr int kWideBytes = kVectorBytes;
-#endif
-
-template <class F>
-struct NativeOf {
-  typedef F type __attribute__((vector_size(kWideBytes)));
-};
-
-/// A native vector with the functions that distance_orders.h names.
+/// A vector as wide as a register, with the functions that distance_orders.h names.
 template <class F>
 struct Wide {
-  static constexpr int kLanes = kWideBytes / sizeof(F);
-  using Native = typename NativeOf<F>::type;
+  static constexpr int kLanes = kRegisterBytes / sizeof(F);
+  using Native = Vector<F, kRegisterBytes>;
   using Mask = decltype(Native{} > Native{});
   Native v;
 
   Wide() = default;
   Wide(Native native) : v(native) {}  // NOLINT: converts by intent
   explicit Wide(F value) : v(Native{} + value) {}
-  static Wide load(const F* x) {
-    Wide w;
-    std::memcpy(&w.v, x, sizeof w.v);
-    return w;
-  }
-  void store(F* x) const { std::memcpy(x, &v, sizeof v); }
+  static Wide load(const F* x) { return load_vector<kRegisterBytes>(x); }
+  void store(F* x) const { store_vector(x, v); }
 
   friend Wide operator+(Wide a, Wide b) { return a.v + b.v; }
   friend Wide operator-(Wide a, Wide b) { return a.v - b.v; }

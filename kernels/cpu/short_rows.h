@@ -14,30 +14,6 @@ inline constexpr int64_t kShortRow = 64;
 template <class F>
 inline constexpr int64_t kBlockRows = 256 / sizeof(F);
 
-/// The blocks [kHalf, 2 kHalf), ... of the second half of a transposition's step: kOdd 0 joins the even blocks of a and
-/// b, 1 the odd ones. A block has kHalf lanes.
-template <int kHalf, int kOdd, class F, int... kIndex>
-Vector<F> join_blocks(Vector<F> a, Vector<F> b, std::integer_sequence<int, kIndex...>) {
-  constexpr int kWidth = sizeof...(kIndex);
-  return __builtin_shufflevector(
-      a, b, (kIndex / kHalf % 2 == 0 ? kIndex + kOdd * kHalf : kWidth + kIndex + (kOdd - 1) * kHalf)...);
-}
-/// Transposes the square v[0], ..., v[width - 1], as Eklundh, "A Fast Computer Method for Matrix Transposing" (1972).
-template <class F, int kHalf = kVectorBytes / sizeof(F) / 2>
-inline void transpose_square(Vector<F>* v) {
-  if constexpr (kHalf > 0) {
-    constexpr int kWidth = kVectorBytes / sizeof(F);
-    constexpr std::make_integer_sequence<int, kWidth> kLanes;
-    for (int i = 0; i < kWidth; ++i) {
-      if (i & kHalf) continue;
-      const Vector<F> a = v[i], b = v[i + kHalf];
-      v[i] = join_blocks<kHalf, 0, F>(a, b, kLanes);
-      v[i + kHalf] = join_blocks<kHalf, 1, F>(a, b, kLanes);
-    }
-    transpose_square<F, kHalf / 2>(v);
-  }
-}
-
 /// to[c * kBlockRows + r] = from[r * columns + c] for r < rows <= kBlockRows and c < columns <= kShortRow.
 template <class F>
 void rows_to_columns(const F* __restrict from, int64_t rows, int64_t columns, F* __restrict to) {
@@ -49,7 +25,7 @@ void rows_to_columns(const F* __restrict from, int64_t rows, int64_t columns, F*
       const int64_t c = std::max<int64_t>(0, std::min(next, columns - kWidth)), n = std::min(kWidth, columns - c);
       Vector<F> square[kWidth];
       for (int64_t i = 0; i < kWidth; ++i) square[i] = load_vector(from + (r + i) * columns + c);
-      transpose_square<F>(square);
+      transpose_square(square);
       for (int64_t i = 0; i < n; ++i) store_vector(to + (c + i) * kStride + r, square[i]);
     }
   }
@@ -68,7 +44,7 @@ void columns_to_rows(const F* __restrict from, int64_t rows, int64_t columns, F*
       const int64_t c = std::max<int64_t>(0, std::min(next, columns - kWidth)), n = std::min(kWidth, columns - c);
       Vector<F> square[kWidth] = {};
       for (int64_t i = 0; i < n; ++i) square[i] = load_vector(from + (c + i) * kStride + r);
-      transpose_square<F>(square);
+      transpose_square(square);
       for (int64_t i = 0; i < kWidth; ++i) store_vector(to + (r + i) * columns + c, square[i]);
     }
   }

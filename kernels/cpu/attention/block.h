@@ -159,7 +159,7 @@ template <class T>
 inline void pack_row(const T* from, int64_t cols, int64_t padded, float* to) {
   int64_t c = 0;
   if constexpr (std::is_same_v<T, float>) {
-    for (; c + kWidth <= cols; c += kWidth) store(to + c, load_unaligned(from + c));
+    for (; c + kWidth <= cols; c += kWidth) store(to + c, load(from + c));
   }
   for (; c < cols; ++c) to[c] = static_cast<float>(from[c]);
   for (; c < padded; ++c) to[c] = 0;

@@ -1,41 +1,27 @@
 #pragma once
-// Vector registers, matrix tiles, exponential and random numbers of the attention kernels, in GCC vector extensions:
-// one source gives SSE, AVX2 and AVX-512 code. The CPU level's namespace prevents merging across levels by the linker.
+// Products, transpositions, exponentials and random numbers of the attention kernels, in vectors as wide as the level's
+// registers.
 
 #include <immintrin.h>
 
-#include <bit>
-#include <cstdint>
-#include <utility>
-
+#include "tern/kernels/cpu/simd/register_tile.h"
 #include "tern/kernels/random.h"
 
 namespace tern::kernels::TERN_CPU::attention {
 
-#if defined(TERN_CPU_v4)
-inline constexpr int kVectorBytes = 64, kTileRows = 8;
-#elif defined(TERN_CPU_v3)
-inline constexpr int kVectorBytes = 32, kTileRows = 6;
-#else
-inline constexpr int kVectorBytes = 16, kTileRows = 6;
-#endif
-inline constexpr int kWidth = kVectorBytes / 4;  // floats in a register
-inline constexpr int kTileVectors = 2;           // a tile is kTileRows x (kTileVectors * kWidth) floats
+inline constexpr int kWidth = kRegisterBytes / 4;  // floats in a register
+// A tile of a product is kTileRows rows of kTileVectors registers.
+inline constexpr int kTileRows = kRegisterBytes == 64 ? 8 : 6, kTileVectors = 2;
 
-typedef float Vec __attribute__((vector_size(kVectorBytes), may_alias));
-typedef int32_t IntVec __attribute__((vector_size(kVectorBytes), may_alias));
-typedef uint32_t WordVec __attribute__((vector_size(kVectorBytes), may_alias));
-typedef uint64_t LongVec __attribute__((vector_size(kVectorBytes), may_alias));
+using Vec = Vector<float, kRegisterBytes>;
+using IntVec = Vector<int32_t, kRegisterBytes>;
+using WordVec = Vector<uint32_t, kRegisterBytes>;
+using LongVec = Vector<uint64_t, kRegisterBytes>;
 
 inline Vec splat(float value) { return value - Vec{}; }
 inline IntVec splat_int(int32_t value) { return value - IntVec{}; }
-/// Aligned access: every block in the workspace begins at a register boundary.
-inline Vec load(const float* p) { return *reinterpret_cast<const Vec*>(p); }
-inline Vec load_unaligned(const float* p) {
-  typedef float Unaligned __attribute__((vector_size(kVectorBytes), may_alias, aligned(4)));
-  return *reinterpret_cast<const Unaligned*>(p);
-}
-inline void store(float* p, Vec v) { *reinterpret_cast<Vec*>(p) = v; }
+inline Vec load(const float* p) { return load_vector<kRegisterBytes>(p); }
+inline void store(float* p, Vec v) { store_vector(p, v); }
 
 /// 2^x with an error of one unit in the last place, for x up to slightly above 0. Below 2^-80 the result is 0, which is
 /// negligible against a row's largest probability of 1 and avoids denormal results. NaN stays NaN.
@@ -48,59 +34,8 @@ inline Vec exp2(Vec x) {
   p = p * f + 2.4022119723840105e-1f;
   p = p * f + 6.931469670647613e-1f;
   p = p * f + 1.0000000716546849f;
-  const WordVec exponent = (reinterpret_cast<const WordVec&>(shifted) << 23) + 0x3f800000u;  // may wrap below -80
-  return x < splat(-80.0f) ? splat(0.0f) : p * reinterpret_cast<const Vec&>(exponent);
-}
-
-// ---- matrix product ----------------------------------------------------------------------------------------------
-
-/// c (+)= a b for a tile of kRows x (kVectors * kWidth) held in registers. Element k of row m of a is a[m * lda + k],
-/// or a[k * lda + m] when kTransposed.
-template <bool kTransposed, bool kAccumulate, int kRows, int kVectors>
-inline void tile(int64_t depth, const float* a, int64_t lda, const float* b, int64_t ldb, float* c, int64_t ldc) {
-  Vec sum[kRows][kVectors];
-#pragma GCC unroll 16
-  for (int m = 0; m < kRows; ++m) {
-#pragma GCC unroll 4
-    for (int n = 0; n < kVectors; ++n) sum[m][n] = kAccumulate ? load(c + m * ldc + n * kWidth) : Vec{};
-  }
-  for (int64_t k = 0; k < depth; ++k) {
-    Vec right[kVectors];
-#pragma GCC unroll 4
-    for (int n = 0; n < kVectors; ++n) right[n] = load(b + k * ldb + n * kWidth);
-#pragma GCC unroll 16
-    for (int m = 0; m < kRows; ++m) {
-      const Vec left = splat(kTransposed ? a[k * lda + m] : a[m * lda + k]);
-#pragma GCC unroll 4
-      for (int n = 0; n < kVectors; ++n) sum[m][n] += left * right[n];
-    }
-  }
-#pragma GCC unroll 16
-  for (int m = 0; m < kRows; ++m) {
-#pragma GCC unroll 4
-    for (int n = 0; n < kVectors; ++n) store(c + m * ldc + n * kWidth, sum[m][n]);
-  }
-}
-
-/// The last rows of a panel: selects the tile with `rows` rows, 1 <= rows < kTileRows.
-template <bool kTransposed, bool kAccumulate, int kVectors, int... kHeights>
-inline void last_tile(std::integer_sequence<int, kHeights...>, int64_t rows, int64_t depth, const float* a, int64_t lda,
-                      const float* b, int64_t ldb, float* c, int64_t ldc) {
-  (void)((rows == kHeights + 1 &&
-          (tile<kTransposed, kAccumulate, kHeights + 1, kVectors>(depth, a, lda, b, ldb, c, ldc), true)) ||
-         ...);
-}
-
-template <bool kTransposed, bool kAccumulate, int kVectors>
-inline void panel(int64_t rows, int64_t depth, const float* a, int64_t lda, const float* b, int64_t ldb, float* c,
-                  int64_t ldc) {
-  const int64_t step = kTransposed ? 1 : lda;
-  int64_t m = 0;
-  for (; m + kTileRows <= rows; m += kTileRows) {
-    tile<kTransposed, kAccumulate, kTileRows, kVectors>(depth, a + m * step, lda, b, ldb, c + m * ldc, ldc);
-  }
-  last_tile<kTransposed, kAccumulate, kVectors>(std::make_integer_sequence<int, kTileRows - 1>(), rows - m, depth,
-                                                a + m * step, lda, b, ldb, c + m * ldc, ldc);
+  const WordVec exponent = (reinterpret_cast<WordVec>(shifted) << 23) + 0x3f800000u;  // may wrap below -80
+  return x < splat(-80.0f) ? splat(0.0f) : p * reinterpret_cast<Vec>(exponent);
 }
 
 /// c[rows, cols] (+)= a[rows, depth] b[depth, cols]; a is stored [depth, rows] when kTransposed. cols is a multiple of
@@ -108,43 +43,19 @@ inline void panel(int64_t rows, int64_t depth, const float* a, int64_t lda, cons
 template <bool kTransposed, bool kAccumulate>
 void multiply(int64_t rows, int64_t cols, int64_t depth, const float* a, int64_t lda, const float* b, int64_t ldb,
               float* c, int64_t ldc) {
+  using Left = std::conditional_t<kTransposed, LeftColumns<float>, LeftRows<float>>;
+  const auto panel = [&]<int kVectors>(int64_t n) {
+    for_rows<kTileRows>(rows, [&]<int kRows>(int64_t m) {
+      RegisterTile<kRows, kVectors, float, kRegisterBytes> tile;
+      const auto row = [&](int r) { return c + (m + r) * ldc + n; };
+      if constexpr (kAccumulate) tile.load(row);
+      tile.multiply(depth, Left{a + m * (kTransposed ? 1 : lda), lda}, b + n, ldb);
+      tile.store(row);
+    });
+  };
   int64_t n = 0;
-  for (; n + kTileVectors * kWidth <= cols; n += kTileVectors * kWidth) {
-    panel<kTransposed, kAccumulate, kTileVectors>(rows, depth, a, lda, b + n, ldb, c + n, ldc);
-  }
-  for (; n < cols; n += kWidth) panel<kTransposed, kAccumulate, 1>(rows, depth, a, lda, b + n, ldb, c + n, ldc);
-}
-
-// ---- transposition -----------------------------------------------------------------------------------------------
-
-/// Selects lanes by index from a followed by b.
-inline Vec shuffle(const Vec& a, const Vec& b, const IntVec& index) {
-#ifdef __clang__  // clang's shuffle requires constant indices
-  Vec result = {};
-  for (int lane = 0; lane < kWidth; ++lane)
-    result[lane] = index[lane] < kWidth ? a[index[lane]] : b[index[lane] - kWidth];
-  return result;
-#else
-  return __builtin_shuffle(a, b, index);
-#endif
-}
-
-/// One butterfly step: exchanges the off-diagonal kStep x kStep blocks of a kWidth x kWidth matrix of rows.
-template <int kStep>
-inline void exchange(Vec* row) {
-  IntVec upper = {}, lower = {};
-#pragma GCC unroll 16
-  for (int lane = 0; lane < kWidth; ++lane) {
-    upper[lane] = (lane & kStep) ? kWidth + lane - kStep : lane;
-    lower[lane] = (lane & kStep) ? kWidth + lane : lane + kStep;
-  }
-#pragma GCC unroll 16
-  for (int i = 0; i < kWidth; ++i) {
-    if (i & kStep) continue;
-    const Vec a = row[i], b = row[i + kStep];
-    row[i] = shuffle(a, b, upper);
-    row[i + kStep] = shuffle(a, b, lower);
-  }
+  for (; n + kTileVectors * kWidth <= cols; n += kTileVectors * kWidth) panel.template operator()<kTileVectors>(n);
+  for (; n < cols; n += kWidth) panel.template operator()<1>(n);
 }
 
 /// to[c][r] = scale * from[r][c] for rows x cols floats, both multiples of kWidth.
@@ -155,17 +66,12 @@ inline void transpose(int64_t rows, int64_t cols, const float* from, int64_t fro
       Vec row[kWidth];
 #pragma GCC unroll 16
       for (int i = 0; i < kWidth; ++i) row[i] = load(from + (r + i) * from_stride + c) * scale;
-      exchange<1>(row);
-      exchange<2>(row);
-      if constexpr (kWidth > 4) exchange<4>(row);
-      if constexpr (kWidth > 8) exchange<8>(row);
+      transpose_square(row);
 #pragma GCC unroll 16
       for (int i = 0; i < kWidth; ++i) store(to + (c + i) * to_stride + r, row[i]);
     }
   }
 }
-
-// ---- random numbers ----------------------------------------------------------------------------------------------
 
 /// Multiplies the low halves of 64-bit lanes.
 inline LongVec multiply_low_halves(LongVec a, LongVec b) {

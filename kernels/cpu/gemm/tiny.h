@@ -1,12 +1,10 @@
 #pragma once
 // Loops for fp32 products so small that a library call takes longer than the arithmetic.
 
-#include <cstdint>
-#include <cstring>
-
-#include "tern/kernels/types.h"
+#include "tern/kernels/cpu/simd/register_tile.h"
 
 namespace tern::kernels::TERN_CPU {
+namespace {
 
 /// Depends only on one product's shape, so that its bits do not depend on threads, batch or strides.
 inline bool is_tiny_product(int64_t m, int64_t n, int64_t k) { return k <= 256 && m * n <= 4096 && m * n * k <= 4096; }
@@ -27,21 +25,18 @@ struct TinyProduct {
 
 namespace tiny {
 
-constexpr int64_t kCols = 8;
-typedef float Lanes __attribute__((vector_size(kCols * sizeof(float))));
+constexpr int kCols = 8;
 
-/// Computes kRows rows of kCols columns and stores `cols` of them; b: [k, kCols], rows `stride` apart. Every element is
-/// summed over k in ascending order, in one chain.
+/// Computes kRows rows of kCols columns and stores `cols` of them; b: [k, kCols], rows `stride` apart.
 template <int kRows>
 void rows_of(const TinyProduct& p, int64_t row, const float* b, int64_t stride, int64_t cols, float* c) {
-  const int64_t step = p.transpose_a ? 1 : p.lda, next = p.transpose_a ? p.lda : 1;
-  const float* a = p.a + row * step;
-  Lanes sums[kRows] = {};
-  for (int64_t l = 0; l < p.k; ++l) {
-    Lanes from;
-    std::memcpy(&from, b + l * stride, sizeof(from));
-    for (int r = 0; r < kRows; ++r) sums[r] += a[r * step + l * next] * from;
-  }
+  RegisterTile<kRows, kCols * sizeof(float) / kVectorBytes> tile;
+  if (p.transpose_a)
+    tile.multiply(p.k, LeftColumns<float>{p.a + row, p.lda}, b, stride);
+  else
+    tile.multiply(p.k, LeftRows<float>{p.a + row * p.lda, p.lda}, b, stride);
+  alignas(kVectorBytes) float sums[kRows][kCols];
+  tile.store([&](int r) { return sums[r]; });
   for (int r = 0; r < kRows; ++r) {
     float* to = c + (row + r) * p.ldc;
     for (int64_t j = 0; j < cols; ++j) {
@@ -69,10 +64,9 @@ inline void gemm_tiny(const TinyProduct& p) {
       b = packed;
       stride = kCols;
     }
-    int64_t row = 0;
-    for (; row + 4 <= p.m; row += 4) tiny::rows_of<4>(p, row, b, stride, cols, p.c + col);
-    for (; row < p.m; ++row) tiny::rows_of<1>(p, row, b, stride, cols, p.c + col);
+    for_rows<4>(p.m, [&]<int kRows>(int64_t row) { tiny::rows_of<kRows>(p, row, b, stride, cols, p.c + col); });
   }
 }
 
+}  // namespace
 }  // namespace tern::kernels::TERN_CPU

@@ -2,7 +2,7 @@
 // Products of matrices in registers, of which kernels/cpu/convolution_*.cpp build theirs: six rows of a result and two
 // vectors of its columns are summed at a time. Included only by kernels/cpu.
 
-#include "tern/kernels/cpu/simd/vector.h"
+#include "tern/kernels/cpu/simd/register_tile.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
@@ -26,28 +26,11 @@ constexpr int64_t padded(int64_t columns) { return (columns + kPanel - 1) / kPan
 template <int kCount, int kVectors = 2>
 [[gnu::noinline]] void multiply_columns(const float* rows, int64_t row, const float* others, int64_t others_row,
                                         int64_t count, bool add, float* sums, int64_t sums_row) {
-  Lanes total[kCount][kVectors] = {};
-#pragma GCC unroll 6
-  for (int i = 0; add && i < kCount; ++i)
-    for (int v = 0; v < kVectors; ++v) total[i][v] = load_vector(sums + i * sums_row + v * kLanes);
-  for (int64_t r = 0; r < count; ++r, rows += row, others += others_row) {
-    Lanes other[kVectors];
-    for (int v = 0; v < kVectors; ++v) other[v] = load_vector(others + v * kLanes);
-#pragma GCC unroll 6
-    for (int i = 0; i < kCount; ++i) {
-      for (int v = 0; v < kVectors; ++v) total[i][v] += rows[i] * other[v];
-    }
-  }
-#pragma GCC unroll 6
-  for (int i = 0; i < kCount; ++i)
-    for (int v = 0; v < kVectors; ++v) store_vector(sums + i * sums_row + v * kLanes, total[i][v]);
-}
-
-/// body.operator()<kCount>(first) for [0, count), kRows at a time.
-template <int kCount = kRows, class Body>
-void for_rows(int64_t count, const Body& body, int64_t first = 0) {
-  for (; count - first >= kCount; first += kCount) body.template operator()<kCount>(first);
-  if constexpr (kCount > 1) for_rows<kCount - 1>(count, body, first);
+  RegisterTile<kCount, kVectors> tile;
+  const auto place = [=](int r) { return sums + r * sums_row; };
+  if (add) tile.load(place);
+  tile.multiply(count, LeftColumns<float>{rows, row}, others, others_row);
+  tile.store(place);
 }
 
 }  // namespace

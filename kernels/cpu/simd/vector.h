@@ -1,6 +1,6 @@
 #pragma once
-// Native vectors of the CPU level (GCC vector extensions: +, *, comparisons and ?: work on them), and reductions over
-// contiguous arrays with the same number of lanes on every level. Included only by kernels/cpu.
+// Vectors of any width (GCC vector extensions: +, *, comparisons and ?: work on them), and reductions over contiguous
+// arrays with the same number of lanes on every CPU level. Included only by kernels/cpu.
 
 #if defined(__AVX2__)
 #include <immintrin.h>
@@ -17,29 +17,35 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
+/// Bytes of the level's registers, which loops fill that are bound by arithmetic.
+#if defined(__AVX512F__)
+inline constexpr int kRegisterBytes = 64;
+#elif defined(__AVX__)
+inline constexpr int kRegisterBytes = 32;
+#else
+inline constexpr int kRegisterBytes = 16;
+#endif
 // 32 bytes even with AVX-512: GCC 12 converts comparisons of 64-byte generic vectors to masks and back, which costs
 // more than the width gains in memory-bound loops.
-#if defined(__AVX__)
-inline constexpr int kVectorBytes = 32;
-#else
-inline constexpr int kVectorBytes = 16;
-#endif
+inline constexpr int kVectorBytes = kRegisterBytes < 32 ? kRegisterBytes : 32;
 
 /// Without a type for BFloat16, whose overloads are then the only ones.
-template <class F, bool = std::is_arithmetic_v<F>>
+template <class F, int kBytes, bool = std::is_arithmetic_v<F>>
 struct VectorOf {};
-template <class F>
-struct VectorOf<F, true> {
-  typedef F type __attribute__((vector_size(kVectorBytes)));
+template <class F, int kBytes>
+struct VectorOf<F, kBytes, true> {
+  typedef F type __attribute__((vector_size(kBytes)));
 };
-template <class F>
-using Vector = typename VectorOf<F>::type;
+template <class F, int kBytes = kVectorBytes>
+using Vector = typename VectorOf<F, kBytes>::type;
 
-template <class F>
-inline Vector<F> load_vector(const F* x) {
-  Vector<F> v;
-  std::memcpy(&v, x, sizeof v);
-  return v;
+/// x may have any alignment. No memcpy: with it, g++ 12 copies arrays of vectors through the stack.
+template <int kBytes = kVectorBytes, class F>
+inline Vector<F, kBytes> load_vector(const F* x) {
+  struct [[gnu::packed]] Unaligned {
+    Vector<F, kBytes> vector;
+  };
+  return reinterpret_cast<const Unaligned*>(x)->vector;
 }
 /// Bfloat16 as floats. GCC 12 would convert to a vector of 32 bytes in two halves.
 inline Vector<float> load_vector(const BFloat16* x) {
@@ -54,9 +60,33 @@ inline Vector<float> load_vector(const BFloat16* x) {
 #endif
   return reinterpret_cast<Vector<float>>(words << 16);
 }
-template <class F>
-inline void store_vector(F* x, Vector<F> v) {
+template <class F, class V>
+inline void store_vector(F* x, V v) {
+  static_assert(std::is_same_v<V, Vector<F, sizeof(V)>>);
   std::memcpy(x, &v, sizeof v);
+}
+
+/// The blocks [kHalf, 2 kHalf), ... of the second half of a transposition's step: kOdd 0 joins the even blocks of a and
+/// b, 1 the odd ones. A block has kHalf lanes.
+template <int kHalf, int kOdd, class V, int... kIndex>
+inline V join_blocks(V a, V b, std::integer_sequence<int, kIndex...>) {
+  constexpr int kWidth = sizeof...(kIndex);
+  return __builtin_shufflevector(
+      a, b, (kIndex / kHalf % 2 == 0 ? kIndex + kOdd * kHalf : kWidth + kIndex + (kOdd - 1) * kHalf)...);
+}
+/// Transposes the square v[0], ..., v[kWidth - 1], as Eklundh, "A Fast Computer Method for Matrix Transposing" (1972).
+template <int kWidth, int kHalf = kWidth / 2, class V>
+inline void transpose_square(V (&v)[kWidth]) {
+  if constexpr (kHalf > 0) {
+#pragma GCC unroll 16
+    for (int i = 0; i < kWidth; ++i) {
+      if (i & kHalf) continue;
+      const V a = v[i], b = v[i + kHalf];
+      v[i] = join_blocks<kHalf, 0>(a, b, std::make_integer_sequence<int, kWidth>());
+      v[i + kHalf] = join_blocks<kHalf, 1>(a, b, std::make_integer_sequence<int, kWidth>());
+    }
+    transpose_square<kWidth, kHalf / 2>(v);
+  }
 }
 
 template <class V>
