@@ -2,13 +2,13 @@
 // How a kernel is declared, found and called.
 //
 //   TERN_KERNEL(void, layer_norm_forward, Stream stream, ConstView x, ..., View y);
-//
 // declares one function per CPU level (cpu_v2, cpu_v3, cpu_v4: the x86-64 micro-architecture levels), one for CUDA with
 // the same signature, and the callable `kernels::layer_norm_forward` that chooses by the stream's device and, on the
-// CPU, by the level found at start. kernels/cpu is compiled once per level, into one shared object for each
-// level. The floors above are compiled the same way with and without CUDA: a program is linked with kernels/cuda or,
-// without CUDA, with core/no_cuda, whose functions throw.
-// A kernel does not allocate, does not depend on autograd and does not check what its caller can check.
+// CPU, by the level found at start. kernels/cpu is compiled once per level, into one shared object for each level. The
+// floors above are compiled once, and linked with kernels/cuda or, without CUDA, with core/no_cuda, which throws.
+// A kernel does not depend on autograd, nor check what its caller can check. Memory that grows with its tensors comes
+// from its caller, as a workspace. A call itself holds at most 64 KiB at a time, lists and descriptors; what oneDNN and
+// Eigen take and give back within a product is not counted, nor what a first call makes for later ones of its shape.
 
 #include <utility>
 

@@ -133,8 +133,12 @@ TERN_HD inline int64_t resample_after(const int32_t* first, int64_t outputs, int
 TERN_KERNEL(void, resample_table, Stream stream, const ResampleAxis& axis, View first, View weights);
 /// y = the weighted sums of x along the middle axis. x: [outer, in, inner], y: [outer, out, inner], contiguous; each of
 /// them of one floating dtype or of its compute type, which the weights have. What has weight 0 is not read.
-TERN_KERNEL(void, resample, Stream stream, ConstView x, ConstView first, ConstView weights, View y);
+TERN_KERNEL(int64_t, resample_workspace, Stream stream, ConstView x, ConstView first, ConstView weights, View y);
+TERN_KERNEL(void, resample, Stream stream, ConstView x, ConstView first, ConstView weights, View y, void* workspace);
 /// The transposed map, which gives the gradient: dy [outer, out, inner], dx [outer, in, inner].
-TERN_KERNEL(void, resample_transposed, Stream stream, ConstView dy, ConstView first, ConstView weights, View dx);
+TERN_KERNEL(int64_t, resample_transposed_workspace, Stream stream, ConstView dy, ConstView first, ConstView weights,
+            View dx);
+TERN_KERNEL(void, resample_transposed, Stream stream, ConstView dy, ConstView first, ConstView weights, View dx,
+            void* workspace);
 
 }  // namespace tern::kernels

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
 
 #include "tern/kernels/convert.h"
 #include "tern/kernels/cpu/gemm/blocks.h"
@@ -61,14 +60,22 @@ struct Folded {
       : folds(folds_of(all_rows, all_channels)), rows(all_rows / folds), channels(all_channels * folds) {}
 };
 
-/// Numbers of channels, repeated for each of a folded row's rows; zeros for an absent view.
+/// Numbers of channels where a tile of a folded row takes them: as they are, or repeated for each of its rows, which
+/// fit in one tile; zeros for an absent view.
 template <class F>
-std::vector<F> repeated(const ConstView& numbers, const Folded& m) {
-  std::vector<F> all(static_cast<size_t>(m.channels));
-  for (int64_t c = 0; numbers && c < m.channels; ++c)
-    all[static_cast<size_t>(c)] = numbers.as<F>()[c % (m.channels / m.folds)];
-  return all;
-}
+class Repeated {
+ public:
+  Repeated(const ConstView& numbers, const Folded& m) : given_(numbers && m.folds == 1 ? numbers.as<F>() : nullptr) {
+    for (int64_t c = 0; numbers && !given_ && c < m.channels; ++c)
+      tile_[c] = numbers.as<F>()[c % (m.channels / m.folds)];
+  }
+  /// Those of the tile that begins at column c.
+  const F* at(int64_t c) const { return given_ ? given_ + c : tile_; }
+
+ private:
+  const F* given_;
+  alignas(64) F tile_[kTile] = {};
+};
 
 /// The activation of a tile in place, and the gradient before it. Apart from the loops over rows, which would otherwise
 /// be compiled once for each activation.
@@ -231,14 +238,13 @@ void batch_norm_apply(Stream, ConstView x, const BatchNormMap& map, ConstView re
   const bool simple = map.activation == ImageActivation::kNone || map.activation == ImageActivation::kRelu;
   dispatch_relu(x.dtype, map.activation, [&]<class T>(const auto& act) {
     using F = ComputeType<T>;
-    const std::vector<F> means = repeated<F>(map.mean, m), scales = repeated<F>(map.scale, m),
-                         shifts = repeated<F>(map.shift, m);
+    const Repeated<F> means(map.mean, m), scales(map.scale, m), shifts(map.shift, m);
     parallel_for(m.rows, rows_of_block(m.rows, m.channels), [&](int64_t begin, int64_t end) {
       alignas(64) F z[kTile];
       for_tiles(begin, end, m.channels, [&](int64_t at, int64_t c, int64_t n) {
         T* const to = y.as<T>() + at;
         const T* const from = x.as<T>() + at;
-        const F *center = means.data() + c, *scale = scales.data() + c, *shift = shifts.data() + c;
+        const F *center = means.at(c), *scale = scales.at(c), *shift = shifts.at(c);
         const auto map_to = [&](T* result) {
           if (residual)
             map_row<F>(
@@ -267,8 +273,7 @@ void batch_norm_backward_sums(Stream, ConstView dy, ConstView y, ConstView x, co
   dispatch_float(x.dtype, [&]<class T>() {
     using F = ComputeType<T>;
     F* const parts = reinterpret_cast<F*>(align_up(workspace));
-    const std::vector<F> means = repeated<F>(map.mean, m), scales = repeated<F>(map.scale, m),
-                         shifts = repeated<F>(map.shift, m);
+    const Repeated<F> means(map.mean, m), scales(map.scale, m), shifts(map.shift, m);
     parallel_for(m.rows, of_block, [&](int64_t begin, int64_t end) {
       F* const first = parts + 2 * (begin / of_block) * m.channels;
       F* const second = first + m.channels;
@@ -278,7 +283,7 @@ void batch_norm_backward_sums(Stream, ConstView dy, ConstView y, ConstView x, co
         const int64_t bottom = std::min(top + kRunRows, end);
         for (int64_t c = 0; c < m.channels; c += kTile) {
           const int64_t n = std::min(kTile, m.channels - c);
-          const F *center = means.data() + c, *scale = scales.data() + c, *shift = shifts.data() + c;
+          const F *center = means.at(c), *scale = scales.at(c), *shift = shifts.at(c);
           alignas(64) F sum[kTile] = {}, product[kTile] = {};
           for (int64_t at = top * m.channels + c; at < bottom * m.channels; at += m.channels) {
             const F* values = widen(x.as<T>() + at, inputs, n);
@@ -339,15 +344,14 @@ void batch_norm_backward_apply(Stream, ConstView dy, ConstView x, const BatchNor
              simple = plain || map.activation == ImageActivation::kRelu;
   dispatch_relu(dx.dtype, map.activation, [&]<class T>(const auto& act) {
     using F = ComputeType<T>;
-    const std::vector<F> means = repeated<F>(map.mean, m), scales = repeated<F>(map.scale, m),
-                         shifts = repeated<F>(map.shift, m), offsets = repeated<F>(offset, m),
-                         slopes = repeated<F>(slope, m);
+    const Repeated<F> means(map.mean, m), scales(map.scale, m), shifts(map.shift, m), offsets(offset, m),
+        slopes(slope, m);
     parallel_for(m.rows, rows_of_block(m.rows, m.channels), [&](int64_t begin, int64_t end) {
       alignas(64) F buffer[kTile], z[kTile], g[kTile];
       for_tiles(begin, end, m.channels, [&](int64_t at, int64_t c, int64_t n) {
         T* const to = dx.as<T>() + at;
         const T* const given = dy.as<T>() + at;
-        const F *center = means.data() + c, *scale = scales.data() + c, *shift = shifts.data() + c;
+        const F *center = means.at(c), *scale = scales.at(c), *shift = shifts.at(c);
         if (plain && !slope)
           return map_row<F>(
               to, n, [](F d, F a) { return d * a; }, given, scale);
@@ -358,7 +362,7 @@ void batch_norm_backward_apply(Stream, ConstView dy, ConstView x, const BatchNor
                 const F centered = v - e;
                 return a * act.backward(centered * a + b, d) + o + s * centered;
               },
-              gradient, x.as<T>() + at, center, scale, shift, offsets.data() + c, slopes.data() + c);
+              gradient, x.as<T>() + at, center, scale, shift, offsets.at(c), slopes.at(c));
         };
         if (simple) return map_from(given);
         widened_map(x.as<T>() + at, static_cast<const T*>(nullptr), center, scale, shift, z, n);

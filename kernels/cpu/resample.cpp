@@ -1,10 +1,10 @@
 #include "tern/kernels/resample.h"
 
 #include <algorithm>
-#include <vector>
 
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/parallel.h"
+#include "tern/kernels/workspace_parts.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
@@ -54,31 +54,55 @@ void add_rows(int64_t count, int64_t n, const Term& term, Y* y) {
   }
 }
 
+/// The map, or the transposed one: which inputs an output may read, and with which weights.
+template <class F, bool kTransposed>
+struct SparseMap {
+  const int32_t* first;
+  const F* weights;
+  int64_t count, taps;
+
+  SparseMap(const ConstView& inputs, const ConstView& table)
+      : first(inputs.as<int32_t>()), weights(table.as<F>()), count(table.shape[0]), taps(table.shape[1]) {}
+  std::pair<int64_t, int64_t> range(int64_t o) const {
+    if constexpr (kTransposed)
+      return {resample_after(first, count, o - taps), resample_after(first, count, o)};
+    else
+      return {first[o], first[o] + taps};
+  }
+  F weight(int64_t o, int64_t i) const {
+    return kTransposed ? weights[i * taps + o - first[i]] : weights[o * taps + i - first[o]];
+  }
+};
+
 /// The weights of every output as rows of one length, for outputs of one element: output o reads inputs first[o] + k
 /// with weights[k * outputs + o].
 template <class F>
 struct Windows {
-  int64_t outputs, taps = 1;
-  std::vector<int32_t> first;
-  std::vector<F> weights;
+  int64_t outputs, taps = 1, bytes;
+  int32_t* first;
+  F* weights;
 
-  template <class Range, class Weight>
-  Windows(int64_t inputs, int64_t count, const Range& range, const Weight& weight)
-      : outputs(count), first(static_cast<size_t>(count)) {
+  /// Without memory only `bytes` is valid.
+  template <class Map>
+  Windows(int64_t inputs, int64_t count, const Map& map, void* memory) : outputs(count) {
+    WorkspaceParts parts(memory, 64);
+    first = parts.take<int32_t>(outputs);
     for (int64_t o = 0; o < outputs; ++o) {
-      auto [begin, end] = range(o);
-      while (begin < end && weight(o, begin) == F(0)) ++begin;
-      while (begin < end && weight(o, end - 1) == F(0)) --end;
-      first[static_cast<size_t>(o)] = static_cast<int32_t>(begin);
+      auto [begin, end] = map.range(o);
+      while (begin < end && map.weight(o, begin) == F(0)) ++begin;
+      while (begin < end && map.weight(o, end - 1) == F(0)) --end;
+      if (memory) first[o] = static_cast<int32_t>(begin);
       taps = std::max<int64_t>(taps, end - begin);
     }
-    weights.resize(static_cast<size_t>(taps * outputs));
+    weights = parts.take<F>(taps * outputs);
+    bytes = parts.bytes();
+    if (!memory) return;
+    std::fill_n(weights, taps * outputs, F(0));
     for (int64_t o = 0; o < outputs; ++o) {
-      const auto [begin, end] = range(o);
-      int32_t& start = first[static_cast<size_t>(o)];
-      start = static_cast<int32_t>(std::min<int64_t>(start, inputs - taps));
-      for (int64_t i = std::max<int64_t>(begin, start); i < std::min<int64_t>(end, start + taps); ++i)
-        weights[static_cast<size_t>((i - start) * outputs + o)] = weight(o, i);
+      const auto [begin, end] = map.range(o);
+      first[o] = static_cast<int32_t>(std::min<int64_t>(first[o], inputs - taps));
+      for (int64_t i = std::max<int64_t>(begin, first[o]); i < std::min<int64_t>(end, first[o] + taps); ++i)
+        weights[(i - first[o]) * outputs + o] = map.weight(o, i);
     }
   }
 
@@ -86,8 +110,8 @@ struct Windows {
   template <int kTaps, class X, class Y>
   void sum(const X* __restrict x, Y* __restrict y) const {
     const int64_t count = kTaps ? kTaps : taps;
-    const F* const table = weights.data();
-    const int32_t* const begin = first.data();
+    const F* const table = weights;
+    const int32_t* const begin = first;
     for (int64_t o = 0; o < outputs; ++o) {
       F total = 0;
       for (int64_t k = 0; k < count; ++k) {
@@ -123,12 +147,12 @@ void dispatch_resample(DType x, DType y, const Run& run) {
   });
 }
 
-/// The rows of one output each, on all threads: range(o) gives the inputs that may have a weight, weight(o, i) theirs.
-template <class F, class X, class Y, class Range, class Weight>
-void sum_rows(const ConstView& x, const View& y, const Range& range, const Weight& weight) {
+/// The rows of one output each, on all threads.
+template <class F, class X, class Y, class Map>
+void sum_rows(const ConstView& x, const View& y, const Map& map, void* workspace) {
   const int64_t outer = x.shape[0], in = x.shape[1], out = y.shape[1], inner = x.shape[2];
   if (inner == 1) {
-    const Windows<F> windows(in, out, range, weight);
+    const Windows<F> windows(in, out, map, workspace);
     return parallel_for(outer, std::max<int64_t>(1, kResampleBlock / out), [&](int64_t begin, int64_t end) {
       for (int64_t r = begin; r < end; ++r) windows.sum(x.as<X>() + r * in, y.as<Y>() + r * out);
     });
@@ -136,11 +160,27 @@ void sum_rows(const ConstView& x, const View& y, const Range& range, const Weigh
   parallel_for(outer * out, std::max<int64_t>(1, kResampleBlock / inner), [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const int64_t o = r % out;
-      const auto [first, last] = range(o);
+      const auto [first, last] = map.range(o);
       const X* const rows = x.as<X>() + (r / out * in + first) * inner;
-      const auto term = [&, first = first](int64_t k) { return std::pair(weight(o, first + k), rows + k * inner); };
+      const auto term = [&, first = first](int64_t k) { return std::pair(map.weight(o, first + k), rows + k * inner); };
       add_rows<F, X>(last - first, inner, term, y.as<Y>() + r * inner);
     }
+  });
+}
+
+template <bool kTransposed>
+int64_t workspace_bytes(const ConstView& x, const ConstView& first, const ConstView& weights, const View& y) {
+  if (y.numel() == 0 || x.shape[2] != 1) return 0;
+  const auto bytes = [&]<class F>() {
+    return Windows<F>(x.shape[1], y.shape[1], SparseMap<F, kTransposed>(first, weights), nullptr).bytes;
+  };
+  return weights.dtype == DType::kFloat64 ? bytes.template operator()<double>() : bytes.template operator()<float>();
+}
+template <bool kTransposed>
+void run_map(const ConstView& x, const ConstView& first, const ConstView& weights, const View& y, void* workspace) {
+  if (y.numel() == 0) return;
+  dispatch_resample(x.dtype, y.dtype, [&]<class F, class X, class Y>() {
+    sum_rows<F, X, Y>(x, y, SparseMap<F, kTransposed>(first, weights), workspace);
   });
 }
 
@@ -157,31 +197,18 @@ void resample_table(Stream, const ResampleAxis& axis, View first, View weights) 
   });
 }
 
-void resample(Stream, ConstView x, ConstView first, ConstView weights, View y) {
-  if (y.numel() == 0) return;
-  dispatch_resample(x.dtype, y.dtype, [&]<class F, class X, class Y>() {
-    const int64_t taps = weights.shape[1];
-    const int32_t* const begin = first.as<int32_t>();
-    const F* const table = weights.as<F>();
-    sum_rows<F, X, Y>(
-        x, y, [=](int64_t o) { return std::pair<int64_t, int64_t>(begin[o], begin[o] + taps); },
-        [=](int64_t o, int64_t i) { return table[o * taps + i - begin[o]]; });
-  });
+int64_t resample_workspace(Stream, ConstView x, ConstView first, ConstView weights, View y) {
+  return workspace_bytes<false>(x, first, weights, y);
+}
+void resample(Stream, ConstView x, ConstView first, ConstView weights, View y, void* workspace) {
+  run_map<false>(x, first, weights, y, workspace);
 }
 
-void resample_transposed(Stream, ConstView dy, ConstView first, ConstView weights, View dx) {
-  if (dx.numel() == 0) return;
-  dispatch_resample(dy.dtype, dx.dtype, [&]<class F, class X, class Y>() {
-    const int64_t taps = weights.shape[1], outputs = dy.shape[1];
-    const int32_t* const begin = first.as<int32_t>();
-    const F* const table = weights.as<F>();
-    sum_rows<F, X, Y>(
-        dy, dx,
-        [=](int64_t i) {
-          return std::pair(resample_after(begin, outputs, i - taps), resample_after(begin, outputs, i));
-        },
-        [=](int64_t i, int64_t o) { return table[o * taps + i - begin[o]]; });
-  });
+int64_t resample_transposed_workspace(Stream, ConstView dy, ConstView first, ConstView weights, View dx) {
+  return workspace_bytes<true>(dy, first, weights, dx);
+}
+void resample_transposed(Stream, ConstView dy, ConstView first, ConstView weights, View dx, void* workspace) {
+  run_map<true>(dy, first, weights, dx, workspace);
 }
 
 }  // namespace tern::kernels::TERN_CPU

@@ -94,11 +94,13 @@ void resample_table(Stream stream, const ResampleAxis& axis, View first, View we
   });
 }
 
-void resample(Stream stream, ConstView x, ConstView first, ConstView weights, View y) {
+int64_t resample_workspace(Stream, ConstView, ConstView, ConstView, View) { return 0; }
+void resample(Stream stream, ConstView x, ConstView first, ConstView weights, View y, void*) {
   dispatch_resample<false>(stream, x, first, weights, y);
 }
 
-void resample_transposed(Stream stream, ConstView dy, ConstView first, ConstView weights, View dx) {
+int64_t resample_transposed_workspace(Stream, ConstView, ConstView, ConstView, View) { return 0; }
+void resample_transposed(Stream stream, ConstView dy, ConstView first, ConstView weights, View dx, void*) {
   dispatch_resample<true>(stream, dy, first, weights, dx);
 }
 

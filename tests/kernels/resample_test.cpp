@@ -79,6 +79,14 @@ struct Table {
   Table(const ResampleAxis& axis, DType dtype) : first(int32, {axis.out}), weights(dtype, {axis.out, axis.taps()}) {
     run_kernel([&](Call& on) { resample_table(on.stream(), axis, on(first), on(weights)); });
   }
+  void map(Call& on, const Array& x, Array& y) const {
+    void* const work = on.workspace(resample_workspace(on.stream(), on(x), on(first), on(weights), on(y)));
+    resample(on.stream(), on(x), on(first), on(weights), on(y), work);
+  }
+  void map_back(Call& on, const Array& dy, Array& dx) const {
+    void* const work = on.workspace(resample_transposed_workspace(on.stream(), on(dy), on(first), on(weights), on(dx)));
+    resample_transposed(on.stream(), on(dy), on(first), on(weights), on(dx), work);
+  }
 };
 
 TEST_P(Resample, WeightsAreThoseOfTheDefinition) {
@@ -130,8 +138,8 @@ TEST_P(Resample, SumsAndTheirTranspose) {
       const Array dy = random_array(random, given, {outer, axis.out, inner}, -1, 1, order);
       Array y(result, dy.shape(), order), dx(result, x.shape(), order);
       expect_same_in_every_run({&y, &dx}, [&](Call& on) {
-        resample(on.stream(), on(x), on(table.first), on(table.weights), on(y));
-        resample_transposed(on.stream(), on(dy), on(table.first), on(table.weights), on(dx));
+        table.map(on, x, y);
+        table.map_back(on, dy, dx);
       });
       ExactSums sums(y.numel()), gradients(dx.numel());
       for (int64_t n = 0; n < outer; ++n)
@@ -157,8 +165,8 @@ TEST_P(Resample, InputsOfWeightZeroAreNotRead) {
           dx(float32, {1, 6, inner});
     for (int64_t c = 0; c < inner; ++c) x.set(3 * inner + c, NAN);
     run_kernel([&](Call& on) {
-      resample(on.stream(), on(x), on(table.first), on(table.weights), on(y));
-      resample_transposed(on.stream(), on(x), on(table.first), on(table.weights), on(dx));
+      table.map(on, x, y);
+      table.map_back(on, x, dx);
     });
     for (int64_t i = 0; i < 6 * inner; ++i)
       for (const Array* result : {&y, &dx})

@@ -6,6 +6,7 @@
 #include "tern/core/autograd/function.h"
 #include "tern/core/ops/image/images.h"
 #include "tern/core/ops/image/pool.h"
+#include "tern/core/ops/workspace.h"
 #include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/resample.h"
 
@@ -64,8 +65,11 @@ struct Resize final : TwiceDifferentiable<Resize<kTransposed>> {
       const Tensor next = !done  ? empty(Shape(sizes), wide)
                           : last ? detail::empty_channels_last(Shape(result_sizes), x.options())
                                  : empty(Shape(result_sizes), x.options());
+      const kernels::View to = along(next, sizes, dim);
       const auto& pass = kTransposed ? kernels::resample_transposed : kernels::resample;  // of one signature
-      pass(stream, from, first.view(), weights.view(), along(next, sizes, dim));
+      const auto& bytes = kTransposed ? kernels::resample_transposed_workspace : kernels::resample_workspace;
+      const Workspace workspace(x.device(), [&] { return bytes(stream, from, first.view(), weights.view(), to); });
+      pass(stream, from, first.view(), weights.view(), to, workspace.data());
       memory = next;
     }
     return memory;

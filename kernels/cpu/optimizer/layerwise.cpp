@@ -1,36 +1,39 @@
 #include "tern/kernels/optimizer/layerwise.h"
 
-#include <vector>
-
 #include "tern/kernels/cpu/optimizer/weights.h"
 #include "tern/kernels/parallel.h"
+#include "tern/kernels/workspace_parts.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-/// Where every tensor's blocks begin among those of all: body(tensor, block of the tensor) runs for each.
+constexpr int64_t kLayerAlignment = 16;  // that of a workspace
+
+/// Where every tensor's blocks begin among those of all: body(tensor, block of the tensor) runs for each. begins:
+/// memory for a number more than there are tensors.
 class BlockLine {
  public:
   template <class Count>
-  BlockLine(int64_t tensors, const Count& count) : begins_(static_cast<size_t>(tensors) + 1) {
-    for (int64_t t = 0; t < tensors; ++t) begins_[t + 1] = begins_[t] + count(t);
+  BlockLine(int64_t* begins, int64_t tensors, const Count& count) : begins_(begins), tensors_(tensors) {
+    begins[0] = 0;
+    for (int64_t t = 0; t < tensors; ++t) begins[t + 1] = begins[t] + count(t);
   }
-  int64_t begin(int64_t tensor) const { return begins_[static_cast<size_t>(tensor)]; }
-  int64_t total() const { return begins_.back(); }
+  int64_t begin(int64_t tensor) const { return begins_[tensor]; }
 
   template <class Body>
   void for_each(const Body& body) const {
-    parallel_for(total(), 1, [&](int64_t begin, int64_t end) {
-      int64_t tensor = std::upper_bound(begins_.begin(), begins_.end(), begin) - begins_.begin() - 1;
+    parallel_for(begins_[tensors_], 1, [&](int64_t begin, int64_t end) {
+      int64_t tensor = std::upper_bound(begins_, begins_ + tensors_ + 1, begin) - begins_ - 1;
       for (int64_t b = begin; b < end; ++b) {
-        while (b >= begins_[static_cast<size_t>(tensor) + 1]) ++tensor;
-        body(tensor, b - begins_[static_cast<size_t>(tensor)]);
+        while (b >= begins_[tensor + 1]) ++tensor;
+        body(tensor, b - begins_[tensor]);
       }
     });
   }
 
  private:
-  std::vector<int64_t> begins_;
+  const int64_t* begins_;
+  int64_t tensors_;
 };
 
 /// body.operator()<F>() for the type that the tensor's weights are computed in.
@@ -128,18 +131,39 @@ TwoSums fold(const TwoSums* sums, int64_t count) {
 
 }  // namespace
 
+namespace {
+
+/// Parts of the workspace of LAMB.
+struct LambMemory {
+  TwoSums* sums;    // of the blocks
+  int64_t* begins;  // of the tensors' blocks
+  double* ratios;   // of the tensors
+  int64_t bytes;
+
+  LambMemory(const OptimizerTensor* tensors, int64_t count, void* workspace) {
+    WorkspaceParts parts(workspace, kLayerAlignment);
+    int64_t blocks = 0;
+    for (int64_t t = 0; t < count; ++t) blocks += blocks_of(tensors[t]);
+    sums = parts.take<TwoSums>(blocks);
+    begins = parts.take<int64_t>(count + 1);
+    ratios = parts.take<double>(count);
+    bytes = parts.bytes();
+  }
+};
+
+}  // namespace
+
 int64_t lamb_workspace(Stream, const OptimizerTensor* tensors, int64_t count) {
-  int64_t blocks = 0;
-  for (int64_t t = 0; t < count; ++t) blocks += blocks_of(tensors[t]);
-  return blocks * static_cast<int64_t>(sizeof(TwoSums));
+  return LambMemory(tensors, count, nullptr).bytes;
 }
 
 void update_lamb(Stream, const LambRule* groups, const OptimizerTensor* tensors, int64_t count,
                  const OptimizerStep& step, void* workspace) {
   if (step.is_skipped()) return;
   ++step.count();
-  const BlockLine line(count, [&](int64_t t) { return blocks_of(tensors[t]); });
-  auto* const sums = static_cast<TwoSums*>(workspace);
+  const LambMemory memory(tensors, count, workspace);
+  const BlockLine line(memory.begins, count, [&](int64_t t) { return blocks_of(tensors[t]); });
+  TwoSums* const sums = memory.sums;
   line.for_each([&](int64_t t, int64_t block) {
     const OptimizerTensor& tensor = tensors[t];
     const auto [rule, factor] = group_step(groups, tensor.group, step);
@@ -149,10 +173,9 @@ void update_lamb(Stream, const LambRule* groups, const OptimizerTensor* tensors,
                                                   static_cast<F>(factor), begin, end);
     });
   });
-  std::vector<double> ratios(static_cast<size_t>(count));
   for (int64_t t = 0; t < count; ++t) {
     const TwoSums total = fold(sums + line.begin(t), blocks_of(tensors[t]));
-    ratios[static_cast<size_t>(t)] = LambRule::trust_ratio(total.weight, total.change);
+    memory.ratios[t] = LambRule::trust_ratio(total.weight, total.change);
   }
   line.for_each([&](int64_t t, int64_t block) {
     const OptimizerTensor& tensor = tensors[t];
@@ -160,8 +183,7 @@ void update_lamb(Stream, const LambRule* groups, const OptimizerTensor* tensors,
     if (!rule.adapts()) return;
     const int64_t begin = block * kLayerBlock, end = std::min(begin + kLayerBlock, tensor.size);
     with_compute_type(tensor, [&]<class F>() {
-      lamb_apply<F>(tensor, rule.prepare<F>(step.count()), static_cast<F>(rule.lr * ratios[static_cast<size_t>(t)]),
-                    begin, end);
+      lamb_apply<F>(tensor, rule.prepare<F>(step.count()), static_cast<F>(rule.lr * memory.ratios[t]), begin, end);
     });
   });
 }
@@ -337,24 +359,43 @@ LayerTiles tiles_of(const OptimizerTensor& tensor) {
   return tensor.size == 0 ? LayerTiles(0, 0, 0) : LayerTiles(tensor.size, tensor.rows, tensor.columns);
 }
 
+/// Parts of the workspace of Adafactor, all but `begins` with an entry for each tensor.
+struct AdafactorMemory {
+  LayerTiles* tiles;
+  double **sums, *rates;
+  int64_t* begins[3];  // of the tensors' parts in three lines
+  int64_t bytes;
+
+  AdafactorMemory(const OptimizerTensor* tensors, int64_t count, void* workspace) {
+    WorkspaceParts parts(workspace, kLayerAlignment);
+    tiles = parts.take<LayerTiles>(count);
+    sums = parts.take<double*>(count);
+    rates = parts.take<double>(count);
+    for (int64_t*& line : begins) line = parts.take<int64_t>(count + 1);
+    for (int64_t t = 0; t < count; ++t) {
+      const LayerTiles of_tensor = tiles_of(tensors[t]);
+      double* const memory = parts.take<double>(of_tensor.doubles());
+      if (!workspace) continue;
+      tiles[t] = of_tensor;
+      sums[t] = memory;
+    }
+    bytes = parts.bytes();
+  }
+};
+
 /// One step of Adafactor in passes over the tiles of all tensors.
 class AdafactorPasses {
  public:
   AdafactorPasses(const AdafactorRule* groups, const OptimizerTensor* tensors, int64_t count, const OptimizerStep& step,
                   void* workspace)
-      : groups_(groups), tensors_(tensors), count_(count), step_(step) {
-    auto* memory = static_cast<double*>(workspace);
-    for (int64_t t = 0; t < count; ++t) {
-      tiles_.push_back(tiles_of(tensors[t]));
-      workspaces_.push_back(memory);
-      memory += tiles_.back().doubles();
-    }
-  }
+      : groups_(groups), tensors_(tensors), count_(count), step_(step), memory_(tensors, count, workspace) {}
 
   void run() const {
-    const BlockLine all(count_, [&](int64_t t) { return tiles_[t].count; });
-    const BlockLine matrices(count_, [&](int64_t t) { return tiles_[t].matrices; });
-    const BlockLine in_matrices(count_, [&](int64_t t) { return tiles_[t].rows > 0 ? tiles_[t].count : 0; });
+    const LayerTiles* const tiles = memory_.tiles;
+    const BlockLine all(memory_.begins[0], count_, [&](int64_t t) { return tiles[t].count; });
+    const BlockLine matrices(memory_.begins[1], count_, [&](int64_t t) { return tiles[t].matrices; });
+    const BlockLine in_matrices(memory_.begins[2], count_,
+                                [&](int64_t t) { return tiles[t].rows > 0 ? tiles[t].count : 0; });
     for_each_tile(all, [&]<class F>(const LayerTile& tile, const auto& step, F factor, double) {
       if (tile.tiles.rows > 0)
         adafactor_sums<F>(tile, factor);
@@ -364,25 +405,24 @@ class AdafactorPasses {
     matrices.for_each([&](int64_t t, int64_t matrix) {
       const AdafactorRule rule = group_step(groups_, tensors_[t].group, step_).rule;
       with_compute_type(tensors_[t], [&]<class F>() {
-        adafactor_averages(tensors_[t], tiles_[t], workspaces_[t], matrix, rule.prepare<F>(step_.count()));
+        adafactor_averages(tensors_[t], tiles[t], memory_.sums[t], matrix, rule.prepare<F>(step_.count()));
       });
     });
     for_each_tile(in_matrices, [&]<class F>(const LayerTile& tile, const auto& step, F factor, double) {
       adafactor_change_sum<F>(tile, step, factor);
     });
-    std::vector<double> rates;
     for (int64_t t = 0; t < count_; ++t) {
-      const TwoSums total = fold(reinterpret_cast<const TwoSums*>(workspaces_[t]), tiles_[t].count);
+      const TwoSums total = fold(reinterpret_cast<const TwoSums*>(memory_.sums[t]), tiles[t].count);
       const AdafactorRule rule = group_step(groups_, tensors_[t].group, step_).rule;
-      rates.push_back(tensors_[t].size == 0 ? 0
-                                            : rule.rate(step_.count(), total.weight, total.change, tensors_[t].size));
+      const int64_t size = tensors_[t].size;
+      memory_.rates[t] = size == 0 ? 0 : rule.rate(step_.count(), total.weight, total.change, size);
     }
     for_each_tile(
         all,
         [&]<class F>(const LayerTile& tile, const auto& step, F factor, double rate) {
           adafactor_apply<F>(tile, step, factor, static_cast<F>(rate));
         },
-        rates.data());
+        memory_.rates);
   }
 
  private:
@@ -392,7 +432,7 @@ class AdafactorPasses {
     line.for_each([&](int64_t t, int64_t index) {
       const OptimizerTensor& tensor = tensors_[t];
       const auto [rule, factor] = group_step(groups_, tensor.group, step_);
-      const LayerTile tile(tensor, tiles_[t], workspaces_[t], index);
+      const LayerTile tile(tensor, memory_.tiles[t], memory_.sums[t], index);
       with_compute_type(tensor, [&, &rule = rule, &factor = factor]<class F>() {
         body.template operator()<F>(tile, rule.template prepare<F>(step_.count()), static_cast<F>(factor),
                                     rates ? rates[t] : 0);
@@ -404,16 +444,13 @@ class AdafactorPasses {
   const OptimizerTensor* tensors_;
   int64_t count_;
   const OptimizerStep& step_;
-  std::vector<LayerTiles> tiles_;
-  std::vector<double*> workspaces_;
+  const AdafactorMemory memory_;
 };
 
 }  // namespace
 
 int64_t adafactor_workspace(Stream, const OptimizerTensor* tensors, int64_t count) {
-  int64_t doubles = 0;
-  for (int64_t t = 0; t < count; ++t) doubles += tiles_of(tensors[t]).doubles();
-  return doubles * static_cast<int64_t>(sizeof(double));
+  return AdafactorMemory(tensors, count, nullptr).bytes;
 }
 
 void update_adafactor(Stream, const AdafactorRule* groups, const OptimizerTensor* tensors, int64_t count,
