@@ -2,35 +2,25 @@
 // padded with zeros in a buffer that stays in the L1 cache.
 
 #include <algorithm>
-#include <cstring>
-#include <vector>
 
 #include "tern/kernels/cpu/convolution/methods.h"
+#include "tern/kernels/cpu/gemm/blocks.h"
 #include "tern/kernels/cpu/rows.h"
-#include "tern/kernels/parallel.h"
+#include "tern/kernels/cpu/slots.h"
+#include "tern/kernels/workspace_parts.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-#if defined(__AVX512F__)
-constexpr int kLanes = 16;
-#elif defined(__AVX2__)
-constexpr int kLanes = 8;
-#else
-constexpr int kLanes = 4;
-#endif
-typedef float Lanes __attribute__((vector_size(kLanes * sizeof(float))));
+constexpr int kLanes = kRegisterBytes / 4;
+using Lanes = Vector<float, kRegisterBytes>;
 constexpr int64_t kMaxBlock = 2 * kLanes;   // channels at a time
 constexpr int kMaxTaps = 7;                 // elements of a row of the kernel at a time
 constexpr int64_t kTaskProducts = 1 << 21;  // of forward and of the input's gradient
 constexpr int64_t kParts = 8;               // of the images, in the gradient of the weight
 
-Lanes load(const float* from) {
-  Lanes v;
-  std::memcpy(&v, from, sizeof v);
-  return v;
-}
-void store(float* to, Lanes v) { std::memcpy(to, &v, sizeof v); }
+Lanes load(const float* from) { return load_vector<kRegisterBytes>(from); }
+void store(float* to, Lanes v) { store_vector(to, v); }
 /// n: a multiple of kLanes.
 void copy_lanes(const float* from, int64_t n, float* to) {
   for (int64_t i = 0; i < n; i += kLanes) store(to + i, load(from + i));
@@ -78,28 +68,44 @@ struct Geometry {
   }
 };
 
+/// The memory of one thread.
+struct Scratch {
+  int64_t lines;   // that the buffers hold
+  float* row;      // of sums, or of a gradient in fp32
+  int64_t* held;   // which line a buffer holds
+  float* buffers;  // [lines][width][block]
+  int64_t bytes;
+
+  /// block: channels.
+  Scratch(const ConvolutionShape& s, const Geometry& g, int64_t block, char* memory)
+      : lines(s.kernel[0] * ((s.kernel[1] - 1) * s.dilation[1] + 1)) {
+    WorkspaceParts parts(memory, 64);
+    row = parts.take<float>(g.to[2] * block);
+    held = parts.take<int64_t>(lines);
+    buffers = parts.take<float>(lines * g.width * block);
+    bytes = align_up(parts.bytes());
+  }
+};
+
 /// The rows of one image and one block of channels in fp32, the last of them that were used.
 template <class T>
 class RowBuffers {
  public:
-  RowBuffers(const ConvolutionShape& s, const Geometry& g, int64_t block)
-      : g_(g),
-        channels_(s.in_channels),
-        block_(block),
-        count_(std::min(block, channels_)),
-        rows_(static_cast<size_t>(s.kernel[0] * ((s.kernel[1] - 1) * s.dilation[1] + 1)), -1),
-        memory_(static_cast<size_t>(g.width * block) * rows_.size()) {}
+  RowBuffers(const ConvolutionShape& s, const Geometry& g, int64_t block, const Scratch& scratch)
+      : g_(g), channels_(s.in_channels), block_(block), count_(std::min(block, channels_)), scratch_(scratch) {
+    std::fill_n(scratch.buffers, scratch.lines * g.width * block, 0.0f);
+  }
 
   void set_image(const T* image) {
     image_ = image;
-    std::fill(rows_.begin(), rows_.end(), -1);
+    std::fill_n(scratch_.held, scratch_.lines, -1);
   }
   /// Row `row` of the source, with zeros around and between its pixels.
   const float* row(int64_t row) {
-    const size_t slot = static_cast<size_t>(row) % rows_.size();
-    float* const buffer = memory_.data() + static_cast<int64_t>(slot) * g_.width * block_;
-    if (rows_[slot] == row) return buffer;
-    rows_[slot] = row;
+    const int64_t slot = row % scratch_.lines;
+    float* const buffer = scratch_.buffers + slot * g_.width * block_;
+    if (scratch_.held[slot] == row) return buffer;
+    scratch_.held[slot] = row;
     const T* from = image_ + row * g_.from[2] * channels_;
     // The last pixels may be such that no result reads.
     for (int64_t p = 0; p < g_.from[2]; ++p, from += channels_) {
@@ -112,8 +118,7 @@ class RowBuffers {
  private:
   const Geometry& g_;
   int64_t channels_, block_, count_;  // count_: channels of a block
-  std::vector<int64_t> rows_;         // which row a buffer holds
-  std::vector<float> memory_;
+  const Scratch& scratch_;
   const T* image_ = nullptr;
 };
 
@@ -176,12 +181,11 @@ Block block_at(int64_t channels, int64_t index) {
   return {std::max<int64_t>(end - size, 0), begin, end};
 }
 
-/// The weight in fp32: [blocks][kernel size][block].
-std::vector<float> blocked_weight(const ConvolutionShape& s, const ConstView& weight) {
+/// to: the weight in fp32, [blocks][kernel size][block].
+void write_weight(const ConvolutionShape& s, const ConstView& weight, float* to) {
   const int64_t positions = s.kernel_size(), size = block_size(s.in_channels), blocks = block_count(s.in_channels);
-  std::vector<float> result(static_cast<size_t>(blocks * positions * size));
+  std::fill_n(to, blocks * positions * size, 0.0f);
   dispatch_float(weight.dtype, [&]<class T>() {
-    float* to = result.data();
     for (int64_t index = 0; index < blocks; ++index) {
       const Block b = block_at(s.in_channels, index);
       const T* const from = weight.as<T>() + b.first * positions;
@@ -189,7 +193,9 @@ std::vector<float> blocked_weight(const ConvolutionShape& s, const ConstView& we
         for (int64_t c = 0; c < b.end - b.first; ++c) to[c] = static_cast<float>(from[c * positions + k]);
     }
   });
-  return result;
+}
+int64_t weight_bytes(const ConvolutionShape& s) {
+  return align_up(block_count(s.in_channels) * s.kernel_size() * block_size(s.in_channels) * 4);
 }
 
 /// body(source row, row of the kernel) for each row of the kernel that result row (z, y) reads.
@@ -225,44 +231,42 @@ template <class T>
   });
 }
 
-/// Forward or the input's gradient, from `source` to `result`.
+/// Forward or the input's gradient, from `source` to `result`, on `threads` threads, each with `of_thread` bytes of the
+/// memory behind the weight.
 template <class T>
-void correlate(const ConvolutionShape& s, bool transposed, const T* source, const ConstView& weight,
-               const ConvolutionEnd& end, T* result) {
-  const Geometry g(s, transposed);
+void correlate(const ConvolutionShape& s, const Geometry& g, const T* source, const ConstView& weight,
+               const ConvolutionEnd& end, T* result, int64_t threads, int64_t of_thread, char* memory) {
   const int64_t channels = s.in_channels, size = block_size(channels), blocks = block_count(channels);
   const int64_t from = g.from[0] * g.from[1] * g.from[2] * channels, to = g.to[0] * g.to[1] * g.to[2] * channels;
   // A task is some rows of an image and all channels, so that the rows' lines of memory belong to one thread.
   const int64_t rows = g.to[0] * g.to[1], of_row = g.to[2] * channels * s.kernel_size();
   const int64_t of_task = std::max<int64_t>(1, kTaskProducts / of_row), tasks = (rows + of_task - 1) / of_task;
-  const std::vector<float> weights = blocked_weight(s, weight);
-  parallel_for(s.batch * tasks, 1, [&](int64_t begin, int64_t stop) {
-    std::vector<float> sums(static_cast<size_t>(g.to[2] * size)), bias(static_cast<size_t>(size));
-    RowBuffers<T> buffers(s, g, size);
+  auto* const weights = reinterpret_cast<float*>(memory);
+  write_weight(s, weight, weights);
+  for_tasks(s.batch * tasks, threads, [&](int64_t task, int64_t slot) {
+    const Scratch scratch(s, g, size, memory + weight_bytes(s) + slot * of_thread);
+    float bias[kMaxBlock] = {}, *const sums = scratch.row;
+    RowBuffers<T> buffers(s, g, size, scratch);
+    const int64_t image = task / tasks, top = task % tasks * of_task;
     for (int64_t index = 0; index < blocks; ++index) {
       const Block b = block_at(channels, index);
-      const float* const w = weights.data() + index * s.kernel_size() * size;
+      const float* const w = weights + index * s.kernel_size() * size;
       if (end.bias)
         dispatch_float(end.bias.dtype, [&]<class B>() {
-          for (int64_t c = 0; c < b.end - b.first; ++c)
-            bias[static_cast<size_t>(c)] = static_cast<float>(end.bias.as<B>()[b.first + c]);
+          for (int64_t c = 0; c < b.end - b.first; ++c) bias[c] = static_cast<float>(end.bias.as<B>()[b.first + c]);
         });
-      for (int64_t task = begin; task < stop; ++task) {
-        const int64_t image = task / tasks, top = task % tasks * of_task;
-        buffers.set_image(source + image * from + b.first);
-        for (int64_t row = top; row < std::min(top + of_task, rows); ++row) {
-          for (int64_t o = 0; o < g.to[2]; ++o) copy_lanes(bias.data(), size, sums.data() + o * size);
-          for_kernel_rows(s, g, row / g.to[1], row % g.to[1], [&](int64_t line, int64_t k) {
-            const float* const buffer = buffers.row(line);
-            for_taps(s.kernel[2], [&]<int kTaps>(int64_t tap) {
-              const float* const taps = w + (k * s.kernel[2] + tap) * size;
-              const float* const shifted = buffer + tap * g.tap * size;
-              size == kMaxBlock ? add_row<kTaps, 2>(g, shifted, taps, sums.data())
-                                : add_row<kTaps, 1>(g, shifted, taps, sums.data());
-            });
+      buffers.set_image(source + image * from + b.first);
+      for (int64_t row = top; row < std::min(top + of_task, rows); ++row) {
+        for (int64_t o = 0; o < g.to[2]; ++o) copy_lanes(bias, size, sums + o * size);
+        for_kernel_rows(s, g, row / g.to[1], row % g.to[1], [&](int64_t line, int64_t k) {
+          const float* const buffer = buffers.row(line);
+          for_taps(s.kernel[2], [&]<int kTaps>(int64_t tap) {
+            const float* const taps = w + (k * s.kernel[2] + tap) * size;
+            const float* const shifted = buffer + tap * g.tap * size;
+            size == kMaxBlock ? add_row<kTaps, 2>(g, shifted, taps, sums) : add_row<kTaps, 1>(g, shifted, taps, sums);
           });
-          finish_row<T>(s, g, b, end, sums.data(), image * to + row * g.to[2] * channels + b.begin, result);
-        }
+        });
+        finish_row<T>(s, g, b, end, sums, image * to + row * g.to[2] * channels + b.begin, result);
       }
     }
   });
@@ -280,20 +284,21 @@ int64_t part_count(const ConvolutionShape& s) { return std::min(kParts, s.batch)
 /// The sums of one part of the images and one block of channels: [kernel size][block].
 template <class T>
 void weight_sums(const ConvolutionShape& s, const Geometry& g, const T* dy, const T* x, int64_t part, const Block& b,
-                 float* sums) {
+                 const Scratch& scratch, float* sums) {
   const int64_t channels = s.in_channels, size = block_size(channels), row = g.to[2] * channels;
-  RowBuffers<T> buffers(s, g, size);
+  RowBuffers<T> buffers(s, g, size, scratch);
   const bool in_place = std::is_same_v<T, float> && channels >= size;
-  std::vector<float> wide(in_place ? 0 : static_cast<size_t>(g.to[2] * size));
+  float* const wide = scratch.row;
+  if (!in_place) std::fill_n(wide, g.to[2] * size, 0.0f);
   const int64_t parts = part_count(s), rows = g.to[0] * g.to[1];
   for (int64_t n = s.batch * part / parts; n < s.batch * (part + 1) / parts; ++n) {
     buffers.set_image(x + n * s.in_pixels() * channels + b.first);
     for (int64_t r = 0; r < rows; ++r) {
       const T* const given = dy + (n * rows + r) * row + b.first;
-      const float* gradient = in_place ? reinterpret_cast<const float*>(given) : wide.data();
+      const float* gradient = in_place ? reinterpret_cast<const float*>(given) : wide;
       const int64_t step = in_place ? channels : size;
       for (int64_t o = 0; !in_place && o < g.to[2]; ++o)
-        copy_wide(given + o * channels, b.end - b.first, wide.data() + o * size);
+        copy_wide(given + o * channels, b.end - b.first, wide + o * size);
       for_kernel_rows(s, g, r / g.to[1], r % g.to[1], [&](int64_t line, int64_t k) {
         const float* const buffer = buffers.row(line);
         for_taps(s.kernel[2], [&]<int kTaps>(int64_t tap) {
@@ -310,17 +315,18 @@ void weight_sums(const ConvolutionShape& s, const Geometry& g, const T* dy, cons
 ConvolutionPlan weight_plan(const ConvolutionShape& s) {
   const int64_t channels = s.in_channels, size = block_size(channels), blocks = block_count(channels);
   const int64_t positions = s.kernel_size(), of_block = positions * size, parts = part_count(s);
+  const Geometry g(s, false);
+  const int64_t of_thread = Scratch(s, g, size, nullptr).bytes, threads = num_threads();
+  const int64_t sums_bytes = align_up(parts * blocks * of_block * 4);
   const auto run = [=](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
-    const Geometry g(s, false);
     auto* const sums = reinterpret_cast<float*>(memory);
-    parallel_for(parts * blocks, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t task = begin; task < end; ++task) {
-        std::fill_n(sums + task * of_block, of_block, 0.0f);
-        with_type(x.dtype, [&]<class T>() {
-          weight_sums(s, g, dy.as<T>(), x.as<T>(), task / blocks, block_at(channels, task % blocks),
-                      sums + task * of_block);
-        });
-      }
+    for_tasks(parts * blocks, threads, [&](int64_t task, int64_t slot) {
+      const Scratch scratch(s, g, size, memory + sums_bytes + slot * of_thread);
+      std::fill_n(sums + task * of_block, of_block, 0.0f);
+      with_type(x.dtype, [&]<class T>() {
+        weight_sums(s, g, dy.as<T>(), x.as<T>(), task / blocks, block_at(channels, task % blocks), scratch,
+                    sums + task * of_block);
+      });
     });
     for (int64_t task = blocks; task < parts * blocks; ++task)
       add_to(sums + task % blocks * of_block, sums + task * of_block, of_block);
@@ -334,16 +340,20 @@ ConvolutionPlan weight_plan(const ConvolutionShape& s) {
       }
     });
   };
-  return {.run = run, .memory_bytes = parts * blocks * of_block * static_cast<int64_t>(sizeof(float))};
+  return {.run = run, .memory_bytes = sums_bytes + threads * of_thread};
 }
 
 ConvolutionPlan make(const ConvolutionCase& c) {
   if (c.is(ConvolutionPass::kBackwardWeight)) return weight_plan(c.shape);
-  const auto run = [s = c.shape, transposed = c.is(ConvolutionPass::kBackwardInput)](
-                       ConstView source, ConstView weight, const ConvolutionEnd& end, View result, char*) {
-    with_type(source.dtype, [&]<class T>() { correlate(s, transposed, source.as<T>(), weight, end, result.as<T>()); });
+  const ConvolutionShape& s = c.shape;
+  const Geometry g(s, c.is(ConvolutionPass::kBackwardInput));
+  const int64_t of_thread = Scratch(s, g, block_size(s.in_channels), nullptr).bytes, threads = num_threads();
+  const auto run = [=](ConstView source, ConstView weight, const ConvolutionEnd& end, View result, char* memory) {
+    with_type(source.dtype, [&]<class T>() {
+      correlate(s, g, source.as<T>(), weight, end, result.as<T>(), threads, of_thread, memory);
+    });
   };
-  return {.run = run};
+  return {.run = run, .memory_bytes = weight_bytes(s) + threads * of_thread};
 }
 
 bool can(const ConvolutionCase& c) { return c.is_depthwise() && c.dtype != DType::kFloat64 && !c.is_empty(); }

@@ -4,14 +4,14 @@
 // the arithmetic takes longer than memory, and oneDNN's is as fast.
 
 #include <algorithm>
-#include <vector>
 
 #include "tern/kernels/cpu/convolution/epilogue.h"
 #include "tern/kernels/cpu/convolution/methods.h"
+#include "tern/kernels/cpu/gemm/blocks.h"
 #include "tern/kernels/cpu/prefetch.h"
 #include "tern/kernels/cpu/rows.h"
 #include "tern/kernels/cpu/simd/register_products.h"
-#include "tern/kernels/parallel.h"
+#include "tern/kernels/cpu/slots.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
@@ -20,6 +20,7 @@ constexpr int kSide = 3, kTaps = kSide * kSide;  // of the kernel
 constexpr int64_t kCacheBytes = 640 * 1024;      // an image and its result of fewer bytes stay in the L2 cache
 constexpr int64_t kFewChannels = 32;             // two pixels at a time share what they read; with more, one is faster
 constexpr int64_t kTaskProducts = 1 << 21;
+constexpr int kGradientPixels = 4;  // of a row, in the gradient of the weight
 
 /// y of kPixels neighbours with all channels. rows[j]: what they read of row j of the kernel; weight: [9, channels].
 template <int kPixels>
@@ -68,13 +69,13 @@ template <int kPixels, int kStride>
 /// The rows of an image that the pixels of a row of the result read, for one thread.
 class Patches {
  public:
-  /// pixels: of the result that are computed at a time, at most.
-  Patches(const ConvolutionShape& s, int64_t pixels)
-      : s_(s),
-        channels_(s.in_channels),
-        width_(width_of(pixels)),
-        zeros_(static_cast<size_t>(s.in[2] * channels_)),
-        patch_(static_cast<size_t>(kSide * width_ * channels_)) {}
+  /// pixels: of the result that are computed at a time, at most. Without memory only bytes() is valid.
+  Patches(const ConvolutionShape& s, int64_t pixels, char* memory)
+      : s_(s), channels_(s.in_channels), width_(width_of(pixels)), zeros_(reinterpret_cast<float*>(memory)) {
+    patch_ = zeros_ + s.in[2] * channels_;
+    if (memory) std::fill_n(zeros_, s.in[2] * channels_, 0.0f);
+  }
+  int64_t bytes() const { return align_up((s_.in[2] + kSide * width_) * channels_ * 4); }
 
   /// The first line that a row reads.
   int64_t first_line(int64_t row) const { return row * s_.stride[1] - s_.padding[1]; }
@@ -85,7 +86,7 @@ class Patches {
   void set_row(const float* image, int64_t row) {
     for (int64_t j = 0; j < kSide; ++j) {
       const float* const found = line(image, first_line(row) + j);
-      lines_[j] = found ? found : zeros_.data();
+      lines_[j] = found ? found : zeros_;
     }
   }
   /// rows[j]: what `pixels` pixels of the row from o on read of row j of the kernel.
@@ -101,7 +102,7 @@ class Patches {
   /// `width` pixels of a line from `first` on, with zeros beside the image.
   const float* padded(int j, int64_t first, int64_t width) {
     const int64_t begin = std::clamp<int64_t>(-first, 0, width), end = std::clamp(s_.in[2] - first, begin, width);
-    float* const result = patch_.data() + j * width_ * channels_;
+    float* const result = patch_ + j * width_ * channels_;
     std::fill_n(result, begin * channels_, 0.0f);
     std::copy_n(lines_[j] + (first + begin) * channels_, (end - begin) * channels_, result + begin * channels_);
     std::fill_n(result + end * channels_, (width - end) * channels_, 0.0f);
@@ -110,20 +111,21 @@ class Patches {
 
   const ConvolutionShape& s_;
   const int64_t channels_, width_;
-  std::vector<float> zeros_, patch_;
+  float *zeros_, *patch_;
   const float* lines_[kSide] = {};
 };
 
 /// Computes rows of y with stride 2, for one thread.
 class RowComputation {
  public:
-  RowComputation(const ConvolutionShape& s, const float* weight, const float* bias)
+  RowComputation(const ConvolutionShape& s, const float* weight, const float* bias, char* memory)
       : s_(s),
         channels_(s.in_channels),
         out_row_(s.out[2] * channels_),
         weight_(weight),
         bias_(bias),
-        patches_(s, kPixels) {}
+        patches_(s, kPixels, memory) {}
+  int64_t bytes() const { return patches_.bytes(); }
 
   /// y: of row `row`.
   void run(const float* image, int64_t row, float* y) {
@@ -171,11 +173,12 @@ int64_t part_count(const ConvolutionShape& s) {
 
 /// Adds the products of rows [begin, end) of all images.
 template <int kStride>
-void add_rows(const ConvolutionShape& s, const float* dy, const float* x, int64_t begin, int64_t end, float* sums) {
-  constexpr int kPixels = 4;
+void add_rows(const ConvolutionShape& s, const float* dy, const float* x, int64_t begin, int64_t end, float* sums,
+              char* memory) {
+  constexpr int kPixels = kGradientPixels;
   const int64_t channels = s.in_channels, in_row = s.in[2] * channels, out_row = s.out[2] * channels;
   const int64_t steps = (s.out[2] + kPixels - 1) / kPixels * (channels / kLanes);
-  Patches patches(s, kPixels);
+  Patches patches(s, kPixels, memory);
   const float* rows[kSide];
   for (int64_t row = begin; row < end; ++row) {
     const float *const image = x + row / s.out[1] * s.in[1] * in_row, *const gradient = dy + row * out_row;
@@ -197,41 +200,41 @@ void add_rows(const ConvolutionShape& s, const float* dy, const float* x, int64_
 }
 
 ConvolutionPlan forward_plan(const ConvolutionShape& s) {
-  const auto run = [s](ConstView x, ConstView weight, const ConvolutionEnd& end, View y, char*) {
-    const int64_t channels = s.out_channels, row = s.out[2] * channels;
-    std::vector<float> weights(static_cast<size_t>(kTaps * channels)), wide(static_cast<size_t>(channels));
+  const int64_t channels = s.out_channels, row = s.out[2] * channels;
+  const int64_t of_thread = RowComputation(s, nullptr, nullptr, nullptr).bytes(), threads = num_threads();
+  const int64_t weight_bytes = align_up((kTaps + 1) * channels * 4);
+  const auto run = [=](ConstView x, ConstView weight, const ConvolutionEnd& end, View y, char* memory) {
+    auto *const weights = reinterpret_cast<float*>(memory), *const wide = weights + kTaps * channels;
     for (int64_t c = 0; c < channels; ++c)
-      for (int64_t k = 0; k < kTaps; ++k)
-        weights[static_cast<size_t>(k * channels + c)] = weight.as<float>()[c * kTaps + k];
-    const float* const bias = wide_bias(end.bias, channels, wide.data());
+      for (int64_t k = 0; k < kTaps; ++k) weights[k * channels + c] = weight.as<float>()[c * kTaps + k];
+    const float* const bias = wide_bias(end.bias, channels, wide);
     const int64_t of_task = std::max<int64_t>(1, kTaskProducts / (row * kTaps));
     const int64_t tasks = (s.out[1] + of_task - 1) / of_task;
-    parallel_for(s.batch * tasks, 1, [&](int64_t begin, int64_t stop) {
-      RowComputation rows(s, weights.data(), bias);
-      for (int64_t task = begin; task < stop; ++task) {
-        const int64_t image = task / tasks, top = task % tasks * of_task;
-        for (int64_t o = top; o < std::min(top + of_task, s.out[1]); ++o) {
-          const int64_t at = (image * s.out[1] + o) * row;
-          float* const to = y.as<float>() + at;
-          rows.run(x.as<float>() + image * s.in_pixels() * channels, o, to);
-          if (end.continues()) finish(end.activation, end.residual ? end.residual.as<float>() + at : nullptr, to, row);
-        }
+    for_tasks(s.batch * tasks, threads, [&](int64_t task, int64_t slot) {
+      RowComputation rows(s, weights, bias, memory + weight_bytes + slot * of_thread);
+      const int64_t image = task / tasks, top = task % tasks * of_task;
+      for (int64_t o = top; o < std::min(top + of_task, s.out[1]); ++o) {
+        const int64_t at = (image * s.out[1] + o) * row;
+        float* const to = y.as<float>() + at;
+        rows.run(x.as<float>() + image * s.in_pixels() * channels, o, to);
+        if (end.continues()) finish(end.activation, end.residual ? end.residual.as<float>() + at : nullptr, to, row);
       }
     });
   };
-  return {.run = run};
+  return {.run = run, .memory_bytes = weight_bytes + threads * of_thread};
 }
 
 ConvolutionPlan weight_plan(const ConvolutionShape& s) {
   const int64_t parts = part_count(s), rows = s.batch * s.out[1], size = s.in_channels * kTaps;
+  const int64_t of_thread = Patches(s, kGradientPixels, nullptr).bytes(), threads = num_threads();
+  const int64_t sums_bytes = align_up(parts * size * 4);
   const auto run = [=](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
     auto* const sums = reinterpret_cast<float*>(memory);
-    parallel_for(parts, 1, [&](int64_t begin, int64_t end) {
-      for (int64_t part = begin; part < end; ++part) {
-        std::fill_n(sums + part * size, size, 0.0f);
-        (s.stride[1] == 1 ? add_rows<1> : add_rows<2>)(s, dy.as<float>(), x.as<float>(), rows * part / parts,
-                                                       rows * (part + 1) / parts, sums + part * size);
-      }
+    for_tasks(parts, threads, [&](int64_t part, int64_t slot) {
+      std::fill_n(sums + part * size, size, 0.0f);
+      (s.stride[1] == 1 ? add_rows<1> : add_rows<2>)(s, dy.as<float>(), x.as<float>(), rows * part / parts,
+                                                     rows * (part + 1) / parts, sums + part * size,
+                                                     memory + sums_bytes + slot * of_thread);
     });
     for (int64_t part = 1; part < parts; ++part) add_to(sums, sums + part * size, size);
     dispatch_float(dweight.dtype, [&]<class T>() {
@@ -240,7 +243,7 @@ ConvolutionPlan weight_plan(const ConvolutionShape& s) {
           dweight.as<T>()[c * kTaps + k] = static_cast<T>(sums[(c / kLanes * kTaps + k) * kLanes + c % kLanes]);
     });
   };
-  return {.run = run, .memory_bytes = parts * size * static_cast<int64_t>(sizeof(float))};
+  return {.run = run, .memory_bytes = sums_bytes + threads * of_thread};
 }
 
 ConvolutionPlan make(const ConvolutionCase& c) {

@@ -144,24 +144,11 @@ void for_parts(int64_t runs, int64_t run, const Body& body) {
 template <int kCount, int kVectors>
 [[gnu::noinline]] void multiply_runs(const float* const* pixels, int64_t step, const Part& part, const float* panel,
                                      const float* bias, float* const* results, int64_t column) {
-  Lanes total[kCount][kVectors];
-#pragma GCC unroll 6
-  for (int r = 0; r < kCount; ++r)
-    for (int v = 0; v < kVectors; ++v) total[r][v] = load_vector((bias ? bias : results[r] + column) + v * kLanes);
-  for (int64_t i = 0; i < part.runs; ++i, pixels += step) {
-    const float* rows[kCount];
-    for (int r = 0; r < kCount; ++r) rows[r] = pixels[r] + part.begin;
-    for (int64_t k = 0; k < part.count; ++k, panel += kPanel) {
-      Lanes other[kVectors];
-      for (int v = 0; v < kVectors; ++v) other[v] = load_vector(panel + v * kLanes);
-#pragma GCC unroll 6
-      for (int r = 0; r < kCount; ++r)
-        for (int v = 0; v < kVectors; ++v) total[r][v] += rows[r][k] * other[v];
-    }
-  }
-#pragma GCC unroll 6
-  for (int r = 0; r < kCount; ++r)
-    for (int v = 0; v < kVectors; ++v) store_vector(results[r] + column + v * kLanes, total[r][v]);
+  RegisterTile<kCount, kVectors> tile;
+  tile.load([&](int r) { return bias ? bias : results[r] + column; });
+  for (int64_t i = 0; i < part.runs; ++i, pixels += step, panel += part.count * kPanel)
+    tile.multiply(part.count, LeftPointers<kCount, float>(pixels, part.begin), panel, kPanel);
+  tile.store([&](int r) { return results[r] + column; });
 }
 
 /// The same for the last columns of results, which may be fewer than kVectors vectors hold.

@@ -3,7 +3,6 @@
 // another, and what comes after the sums is done while they are in the L1 cache.
 
 #include <algorithm>
-#include <vector>
 
 #include "tern/kernels/cpu/convolution/column_products.h"
 #include "tern/kernels/cpu/convolution/epilogue.h"
@@ -26,17 +25,10 @@ constexpr int64_t kMinPixels = 1024;   // of all images: the weight is transpose
 template <int kCount, int kVectors>
 [[gnu::always_inline]] inline void multiply(const float* x, int64_t in, const float* weight, int64_t out,
                                             const float* bias, float* y) {
-  Vector<float> sums[kCount][kVectors];
-  for (int p = 0; p < kCount; ++p)
-    for (int v = 0; v < kVectors; ++v) sums[p][v] = load_vector(bias + v * kLanes);
-  for (int64_t k = 0; k < in; ++k, weight += out) {
-    Vector<float> w[kVectors];
-    for (int v = 0; v < kVectors; ++v) w[v] = load_vector(weight + v * kLanes);
-    for (int p = 0; p < kCount; ++p)
-      for (int v = 0; v < kVectors; ++v) sums[p][v] += x[p * in + k] * w[v];
-  }
-  for (int p = 0; p < kCount; ++p)
-    for (int v = 0; v < kVectors; ++v) store_vector(y + p * out + v * kLanes, sums[p][v]);
+  RegisterTile<kCount, kVectors> tile;
+  tile.load([&](int) { return bias; });
+  tile.multiply(in, LeftRows<float>{x, in}, weight, out);
+  tile.store([&](int p) { return y + p * out; });
 }
 
 /// y of kCount pixels with all channels.
@@ -80,24 +72,25 @@ void multiply_images(const float* x, int64_t in, const float* weight, int64_t ou
 
 ConvolutionPlan make(const ConvolutionCase& c) {
   const int64_t in = c.shape.in_channels, out = c.shape.out_channels, pixels = c.shape.batch * c.shape.out_pixels();
-  const auto forward = [=](ConstView x, ConstView weight, const ConvolutionEnd& end, View y, char*) {
-    std::vector<float> weights(static_cast<size_t>(in * out)), wide(static_cast<size_t>(out));
+  const auto forward = [=](ConstView x, ConstView weight, const ConvolutionEnd& end, View y, char* memory) {
+    auto *const weights = reinterpret_cast<float*>(memory), *const wide = weights + in * out;
     for (int64_t c = 0; c < out; ++c)
-      for (int64_t k = 0; k < in; ++k) weights[static_cast<size_t>(k * out + c)] = weight.as<float>()[c * in + k];
-    multiply_images(x.as<float>(), in, weights.data(), out, wide_bias(end.bias, out, wide.data()), y.as<float>(),
-                    pixels, [&](int64_t first, int64_t count) {
+      for (int64_t k = 0; k < in; ++k) weights[k * out + c] = weight.as<float>()[c * in + k];
+    multiply_images(x.as<float>(), in, weights, out, wide_bias(end.bias, out, wide), y.as<float>(), pixels,
+                    [&](int64_t first, int64_t count) {
                       if (!end.continues()) return;
                       finish(end.activation, end.residual ? end.residual.as<float>() + first * out : nullptr,
                              y.as<float>() + first * out, count * out);
                     });
   };
-  const auto backward_input = [=](ConstView dy, ConstView weight, const ConvolutionEnd&, View dx, char*) {
-    const std::vector<float> zeros(static_cast<size_t>(in));
-    multiply_images(dy.as<float>(), out, weight.as<float>(), in, zeros.data(), dx.as<float>(), pixels,
+  const auto backward_input = [=](ConstView dy, ConstView weight, const ConvolutionEnd&, View dx, char* memory) {
+    auto* const zeros = reinterpret_cast<float*>(memory);
+    std::fill_n(zeros, in, 0.0f);
+    multiply_images(dy.as<float>(), out, weight.as<float>(), in, zeros, dx.as<float>(), pixels,
                     [](int64_t, int64_t) {});
   };
-  if (c.is(ConvolutionPass::kForward)) return {.run = forward};
-  if (c.is(ConvolutionPass::kBackwardInput)) return {.run = backward_input};
+  if (c.is(ConvolutionPass::kForward)) return {.run = forward, .memory_bytes = (in + 1) * out * 4};
+  if (c.is(ConvolutionPass::kBackwardInput)) return {.run = backward_input, .memory_bytes = in * 4};
   const FewColumnProducts products(out, in, pixels);
   const auto backward_weight = [=](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
     products.run(dy.as<float>(), dweight.as<float>(), memory,

@@ -167,20 +167,9 @@ void write_tiles(const Tiles& tiles, int64_t channels, const float* bias, const 
 template <int kCount>
 [[gnu::noinline]] void multiply(const float* rows, int64_t row, const float* panel, int64_t depth, float* sums,
                                 int64_t sums_row) {
-  Lanes total[kCount][2] = {};
-  for (int64_t c = 0; c < depth; ++c, panel += kPanel) {
-    const Lanes a = load_vector(panel), b = load_vector(panel + kLanes);
-#pragma GCC unroll 6
-    for (int r = 0; r < kCount; ++r) {
-      total[r][0] += rows[r * row + c] * a;
-      total[r][1] += rows[r * row + c] * b;
-    }
-  }
-#pragma GCC unroll 6
-  for (int r = 0; r < kCount; ++r) {
-    store_vector(sums + r * sums_row, total[r][0]);
-    store_vector(sums + r * sums_row + kLanes, total[r][1]);
-  }
+  RegisterTile<kCount, 2> tile;
+  tile.multiply(depth, LeftRows<float>{rows, row}, panel, kPanel);
+  tile.store([&](int r) { return sums + r * sums_row; });
 }
 /// The transformed weight: [points][panels of the result's channels][channels of the source][kPanel].
 int64_t weight_step(int64_t from, int64_t to) { return padded(to) * from + 16; }
