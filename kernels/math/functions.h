@@ -39,6 +39,7 @@ TERN_HD inline double exp_nonpositive(double x) { return std::exp(x); }
 TERN_HD inline double expm1(double x) { return std::expm1(x); }
 TERN_HD inline double log(double x) { return std::log(x); }
 TERN_HD inline double log1p(double x) { return std::log1p(x); }
+TERN_HD inline double log1p_exp(double x) { return std::log1p(std::exp(x)); }
 TERN_HD inline double tanh(double x) { return std::tanh(x); }
 TERN_HD inline double erf(double x) { return std::erf(x); }
 TERN_HD inline float ceil(float x) { return std::ceil(x); }
@@ -92,6 +93,7 @@ TERN_HD inline float exp_nonpositive(float x) { return ::expf(x); }
 TERN_HD inline float expm1(float x) { return ::expm1f(x); }
 TERN_HD inline float log(float x) { return ::logf(x); }
 TERN_HD inline float log1p(float x) { return ::log1pf(x); }
+TERN_HD inline float log1p_exp(float x) { return ::log1pf(::expf(x)); }
 TERN_HD inline float tanh(float x) { return ::tanhf(x); }
 TERN_HD inline float erf(float x) { return ::erff(x); }
 TERN_HD inline float erfinv(float x) { return ::erfinvf(x); }
@@ -118,7 +120,7 @@ TERN_HD inline float copy_sign(float magnitude, float sign) {
 TERN_HD inline float power_of_two(int32_t n) { return std::bit_cast<float>(static_cast<uint32_t>(n + 127) << 23); }
 
 /// exp(r) - 1 for |r| <= ln2 / 2.
-TERN_HD inline float expm1_reduced(float r) {
+[[gnu::always_inline]] TERN_HD inline float expm1_reduced(float r) {
   float p = 0x1.6a23cap-10f;
   p = p * r + 0x1.123a2p-7f;
   p = p * r + 0x1.5558f2p-5f;
@@ -127,14 +129,16 @@ TERN_HD inline float expm1_reduced(float r) {
   return p * (r * r) + r;
 }
 /// exp(r) - 1 for x = n ln2 + r.
-TERN_HD inline float exp_tail(float x, float n) { return expm1_reduced((x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f); }
+[[gnu::always_inline]] TERN_HD inline float exp_tail(float x, float n) {
+  return expm1_reduced((x - n * 0x1.62e4p-1f) - n * 0x1.7f7d1cp-20f);
+}
 
 /// x = n ln2 + r as above; tail = exp(r) - 1. |x| < 2^21. 2^n is the product of two factors that are both normal.
 struct ExpParts {
   float tail;
   int32_t half, rest;
 };
-TERN_HD inline ExpParts reduce_exp(float x) {
+[[gnu::always_inline]] TERN_HD inline ExpParts reduce_exp(float x) {
   constexpr float kShift = 0x1.8p23f;  // adding it leaves the rounded integer in the low mantissa bits
   const float shifted = x * 0x1.715476p+0f + kShift;
   const uint32_t bits = std::bit_cast<uint32_t>(shifted) - std::bit_cast<uint32_t>(kShift);
@@ -145,7 +149,7 @@ TERN_HD inline ExpParts reduce_exp(float x) {
 }
 
 /// exp(x) for a normal result, x in [-87, 88]: 2^n is one shift. Same bits as exp().
-TERN_HD inline float exp_normal(float x) {
+[[gnu::always_inline]] TERN_HD inline float exp_normal(float x) {
   constexpr float kShift = 0x1.8p23f + 127.0f;  // includes the exponent bias
   const float shifted = x * 0x1.715476p+0f + kShift;
   const float tail = exp_tail(x, shifted - kShift);
@@ -164,8 +168,9 @@ TERN_HD inline float expm1_normal(float x) {
 
 }  // namespace detail
 
-/// Infinity above 88.7228, subnormal below -87.34, 0 below -103.97.
-TERN_HD inline float exp(float x) {
+/// Infinity above 88.7228, subnormal below -87.34, 0 below -103.97. Always inlined: in a file of many loops GCC would
+/// call it from the longer ones, and a call prevents vectors.
+[[gnu::always_inline]] TERN_HD inline float exp(float x) {
   x = select(x > 89.0f, 89.0f, x);
   x = select(x < -104.0f, -104.0f, x);
   const detail::ExpParts e = detail::reduce_exp(x);
@@ -255,6 +260,19 @@ TERN_HD inline float log1p(float x) {
   const float u = 1.0f + x;
   const float ratio = log(u) * (x / (u - 1.0f));
   return select(u == 1.0f || u == std::numeric_limits<float>::infinity(), x, ratio);
+}
+
+/// log(1 + exp(x)) for x <= 0: the logarithm is a polynomial of exp(x), which is at most 1.
+[[gnu::always_inline]] TERN_HD inline float log1p_exp(float x) {
+  const float e = exp(x), square = e * e;
+  float odd = -0x1.e20354p-9f, even = 0x1.666830p-6f;  // two short chains of dependent instructions
+  odd = odd * square + -0x1.f3119cp-5f;
+  even = even * square + 0x1.c396e0p-4f;
+  odd = odd * square + -0x1.3edd36p-3f;
+  even = even * square + 0x1.94fa68p-3f;
+  odd = odd * square + -0x1.ff7d72p-3f;
+  even = even * square + 0x1.55527ep-2f;
+  return e + ((odd * e + even) * (e * square) - 0.5f * square);
 }
 
 TERN_HD inline float tanh(float x) {
@@ -460,7 +478,7 @@ namespace detail {
 
 }  // namespace detail
 
-/// 2^(y log2 |x|) in double, with C's special cases. GCC would not inline it everywhere, and a call prevents vectors.
+/// 2^(y log2 |x|) in double, with C's special cases.
 [[gnu::always_inline]] TERN_HD inline float pow(float x, float y) {
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   const double base = x, e = y, magnitude = abs(base);

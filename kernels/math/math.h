@@ -21,6 +21,12 @@ TERN_HD inline F silu(F x) {
   return x / (F(1) + exp(-x));
 }
 
+/// log(1 + exp(x)) without overflow.
+template <class F>
+TERN_HD inline F softplus(F x) {
+  return select(x > F(0), x, F(0)) + log1p_exp(-abs(x));
+}
+
 // Dual numbers: f(v + t d) = f(v) + f'(v) t d.
 template <class F>
 TERN_HD inline Dual<F> abs(Dual<F> x) {
@@ -85,6 +91,10 @@ template <class F>
 TERN_HD inline Dual<F> silu(Dual<F> x) {
   const F s = sigmoid(x.value);
   return {silu(x.value), s * (F(1) + x.value * sigmoid(-x.value)) * x.tangent};
+}
+template <class F>
+TERN_HD inline Dual<F> log1p_exp(Dual<F> x) {
+  return {log1p_exp(x.value), sigmoid(x.value) * x.tangent};
 }
 template <class F>
 TERN_HD inline Dual<F> erf(Dual<F> x) {

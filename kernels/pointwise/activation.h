@@ -150,7 +150,7 @@ struct Softplus {
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F x) const {
-    return math::select(x > F(0), x, F(0)) + math::log1p(math::exp(-math::abs(x)));
+    return math::softplus(x);
   }
   template <class F>
   TERN_HD F derivative(F x) const {
@@ -164,7 +164,7 @@ struct LogSigmoid {
   static constexpr Saves saves = Saves::kInputs;
   template <class F>
   TERN_HD F forward(F x) const {
-    return math::select(x < F(0), x, F(0)) - math::log1p(math::exp(-math::abs(x)));
+    return -math::softplus(-x);
   }
   template <class F>
   TERN_HD F derivative(F x) const {

@@ -235,7 +235,7 @@ struct LogAddExp {
   template <class F>
   TERN_HD F forward(F a, F b) const {
     // Equal infinities have no difference.
-    return math::select(a == b, a + F(math::kLn2), math::max(a, b) + math::log1p(math::exp(-math::abs(a - b))));
+    return math::select(a == b, a + F(math::kLn2), math::max(a, b) + math::log1p_exp(-math::abs(a - b)));
   }
   template <class F>
   TERN_HD F derivative0(F a, F b) const {

@@ -63,6 +63,8 @@ TEST(Math, FloatFunctionsOverTheWholeRange) {
   check_accuracy<Exp>(1.02, [](double x) { return std::exp(x); });
   check_accuracy<Expm1>(1.7, [](double x) { return std::expm1(x); });
   check_accuracy<Log>(1.0, [](double x) { return std::log(x); });
+  check_accuracy<Softplus>(3.1,
+                           [](double x) { return x > 0 ? x + std::log1p(std::exp(-x)) : std::log1p(std::exp(x)); });
   check_accuracy<Log1p>(2.6, [](double x) { return std::log1p(x); });
   check_accuracy<Tanh>(2.8, [](double x) { return std::tanh(x); });
   check_accuracy<Erf>(1.5, [](double x) { return std::erf(x); });
