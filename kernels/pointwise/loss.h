@@ -45,4 +45,23 @@ struct Huber {
   }
 };
 
+/// -(t log p + (1 - t) log(1 - p)) of p = sigmoid(x), without overflow and without the difference of large numbers.
+struct BceWithLogits {
+  static constexpr const char* name = "bce_with_logits";
+  static constexpr Saves saves = Saves::kInputs;
+  static constexpr uint32_t needs[] = {0b11, 0b01};
+  template <class F>
+  TERN_HD F forward(F x, F t) const {
+    return math::select(x > F(0), F(1) - t, -t) * x + math::log1p_exp(-math::abs(x));
+  }
+  template <class F>
+  TERN_HD F derivative0(F x, F t) const {
+    return math::sigmoid(x) - t;
+  }
+  template <class F>
+  TERN_HD F derivative1(F x, F) const {
+    return -x;
+  }
+};
+
 }  // namespace tern::kernels

@@ -41,6 +41,6 @@ using BuiltinOps =
              Minimum, Pow, Remainder, Fmod, FloorDivide, Atan2, LogAddExp, Swiglu, Hypot, Copysign, PRelu, Equal,
              NotEqual, Less, LessEqual, Greater, GreaterEqual, LogicalAnd, LogicalOr, LogicalXor, BitwiseAnd, BitwiseOr,
              BitwiseXor, ShiftLeft, ShiftRight, Gcd, Lcm, NextAfter, Igamma, Igammac, Poisson, Binomial, Where, Lerp,
-             Addcmul, Addcdiv, SquaredDifference, Huber>;
+             Addcmul, Addcdiv, SquaredDifference, Huber, BceWithLogits>;
 
 }  // namespace tern::kernels

@@ -15,9 +15,8 @@ Tensor weighted(const Tensor& losses, const Tensor& weight) { return weight.defi
 
 /// -(t log p + (1 - t) log(1 - p)) of p = sigmoid(x).
 Tensor logit_losses(const Tensor& x, const Tensor& target, const Tensor& pos_weight) {
-  const Tensor log_p = logsigmoid(x);
-  if (!pos_weight.defined()) return (1.0 - target) * x - log_p;
-  return (1.0 - target) * x - ((pos_weight - 1.0) * target + 1.0) * log_p;
+  if (!pos_weight.defined()) return pointwise(kernels::BceWithLogits{}, x, target);
+  return (1.0 - target) * x - ((pos_weight - 1.0) * target + 1.0) * logsigmoid(x);
 }
 
 // The derivatives of binary cross entropy at p = 0 and 1 are PyTorch's: those of the logarithms would be infinite, or

@@ -182,6 +182,9 @@ Tensor dy_by(const kernels::SquaredDifference&, int input, const Tensor& dy, Val
 Tensor dy_by(const kernels::Huber& op, int input, const Tensor& dy, Values v) {
   return dy * clamp(v[0] - v[1], -op.delta, op.delta) * (input == 0 ? 1.0 : -1.0);
 }
+Tensor dy_by(const kernels::BceWithLogits&, int input, const Tensor& dy, Values v) {
+  return dy * (input == 0 ? sigmoid(v[0]) - v[1] : -v[0]);
+}
 Tensor dy_by(const kernels::Hypot&, int input, const Tensor& dy, Values v) {
   return dy * (v[input] / hypot(v[0], v[1]));
 }

@@ -196,6 +196,7 @@ inline const std::map<std::string, Case>& definitions() {
       {"addcdiv", {[](D a, D b, D c) { return a + b / c; }, 0.3, 3}},
       {"addcmul", {[](D a, D b, D c) { return a + 0.5 * b * c; }}},
       {"squared_difference", {[](D a, D b, D) { return (a - b) * (a - b); }}},
+      {"bce_with_logits", {[](D x, D t, D) { return std::log(1 + std::exp(x)) - t * x; }}},
       {"huber", {[](D a, D b, D) {
          const D d = std::fabs(a - b);
          return d < 0.7 ? 0.5 * d * d : 0.7 * (d - 0.35);
