@@ -179,6 +179,31 @@ TEST_F(FurtherOps, CumulativeOpsOfEveryDtype) {
     }
 }
 
+/// Against sums in long double, of numbers far apart; infinities, and what follows them.
+TEST_F(FurtherOps, LogarithmsOfCumulativeSums) {
+  for (const int64_t cols : {1, 7, 256, 5000}) {
+    const Tensor x = (randn({3, cols}, generator_) * 30.0).to(float32), y = logcumsumexp(x, 1);
+    for (int64_t r = 0; r < 3; ++r) {
+      const std::vector<double> in = x[r].to_vector<double>(), out = y[r].to_vector<double>();
+      long double sum = 0;
+      for (size_t j = 0; j < in.size(); ++j) {
+        sum += std::exp(static_cast<long double>(in[j]));
+        const double want = static_cast<double>(std::log(sum));
+        ASSERT_LE(std::fabs(out[j] - want), 1e-6 * std::max(1.0, std::fabs(want))) << j;
+      }
+    }
+  }
+  const double inf = INFINITY;
+  Tensor x = tensor({-inf, -inf, 1, -inf, inf, 2}).set_requires_grad(true);
+  const Tensor y = logcumsumexp(x, 0);
+  EXPECT_EQ(y.to_vector<double>(), (std::vector<double>{-inf, -inf, 1, 1, inf, inf}));
+  sum(y).backward();
+  for (const double d : x.grad().to_vector<double>()) EXPECT_TRUE(std::isfinite(d));
+  EXPECT_EQ(x.grad().to_vector<double>()[2], 2);  // of y[2] and y[3]
+  EXPECT_TRUE(std::isnan(logcumsumexp(tensor({1, NAN, 2}), 0)[2].item<double>()));
+  EXPECT_EQ(logcumsumexp(tensor({0, -20}), 0)[1].item<float>(), static_cast<float>(std::log1p(std::exp(-20.0))));
+}
+
 TEST_F(FurtherOps, EmptyAndOneElement) {
   for (const auto op : {cumprod, logcumsumexp}) {
     EXPECT_EQ(op(zeros({0, 3}), 0).shape(), Shape({0, 3}));

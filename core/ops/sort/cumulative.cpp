@@ -95,19 +95,32 @@ struct CumulativeExtreme final : TwiceDifferentiable<CumulativeExtreme> {
   }
 };
 
-/// y[j] = log(exp(x[0]) + ... + exp(x[j])) along dim, in fp32 for 16-bit floats: elements are combined over
-/// distances 1, 2, 4, ..., log2(n) ops for n elements, whose derivatives are right at infinities too.
-Tensor log_sums_up_to(const Tensor& input, int dim) {
-  Tensor x = input;
-  detail::autocast_inputs("cumsum", {&x});
-  const int d = x.dim() == 0 ? x.reshape({1}).shape().wrap(dim) : x.shape().wrap(dim);
-  if (x.dim() == 0) return x.clone();
-  Tensor y = x.to(detail::accumulation_type(x.dtype())).clone();
-  const int64_t size = y.size(d);
-  for (int64_t distance = 1; distance < size; distance *= 2)
-    y = cat({y.slice(d, 0, distance), logaddexp(y.slice(d, 0, size - distance), y.slice(d, distance))}, d);
-  return y.to(x.dtype());
-}
+/// a - b, and 0 where they are equal, infinities too.
+Tensor difference(const Tensor& a, const Tensor& b) { return where(a == b, 0.0, a - b); }
+
+/// Logarithms of cumulative sums of exp(x), contiguous, along its last dimension. With the largest element m so far
+/// such a sum is exp(m) (1 + r), where r, the others' share, is a recurrence: an x above m makes 1 + r smaller by exp(m
+/// - x) and is the new 1, and another adds exp(x - m). No exponential exceeds 1.
+struct LogCumulativeSum final : Function<LogCumulativeSum> {
+  static constexpr const char* kName = "logcumsumexp";
+  static constexpr bool kTwiceDifferentiable = true;
+  Saved x_;
+  SavedOutput y_;
+  Tensor forward(const Tensor& x) {
+    x_ = x;
+    const Tensor largest = cummax(x, -1).values, rise = difference(x, one_before(largest, -INFINITY));
+    const Tensor added = exp(neg(abs(rise))), kept = where(rise > 0.0, added, 1.0);
+    const Tensor y = largest + log1p(LinearRecurrence::apply(kept, added, false));
+    y_ = y;
+    return y;
+  }
+  /// exp(x[i] - y[j]) is the product of exp(x[i] - y[i]) and the steps from y[i] to y[j], which never falls.
+  Grads backward(const Tensor& dy) override {
+    if (dy.numel() == 0) return {dy};
+    const Tensor y = y_.get(), kept = exp(difference(one_before(y, -INFINITY), y));
+    return {mul(LinearRecurrence::apply(kept, dy.contiguous(), true), exp(difference(x_.get(), y)))};
+  }
+};
 
 }  // namespace
 
@@ -125,10 +138,14 @@ Tensor cumprod(const Tensor& input, int dim) {
   return along.back(CumulativeProduct::apply(along.last()));
 }
 
-Tensor logcumsumexp(const Tensor& x, int dim) {
-  TERN_CHECK(is_floating(x.dtype()), "logcumsumexp: expected a floating tensor, got ", x.dtype(),
+Tensor logcumsumexp(const Tensor& input, int dim) {
+  TERN_CHECK(is_floating(input.dtype()), "logcumsumexp: expected a floating tensor, got ", input.dtype(),
              "; convert with to(float32)");
-  return log_sums_up_to(x, dim);
+  Tensor x = input;
+  detail::autocast_inputs("cumsum", {&x});
+  const detail::Along along(x.to(detail::accumulation_type(x.dtype())), dim);
+  const Tensor last = along.last();
+  return along.back(last.numel() == 0 ? last.clone() : LogCumulativeSum::apply(last)).to(x.dtype());
 }
 
 SortResult cummax(const Tensor& x, int dim) {
