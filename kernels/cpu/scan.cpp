@@ -142,9 +142,9 @@ class RowScan {
 
   /// Elements are combined in their order.
   void run_in_order() const { scan_rows(); }
-  /// `parts` has one element per part of a row, unless there are many rows.
+  /// `parts` has one element per part of a row, unless there are many rows or each is one part.
   void run(void* parts) const {
-    if (rows_ >= kManyRows)
+    if (rows_ >= kManyRows || cols_ <= kPart)
       scan_rows();
     else
       scan_long_rows(static_cast<State*>(parts));
@@ -236,7 +236,7 @@ class RowScan {
   bool reverse_;
 };
 
-int64_t parts_of(int64_t rows, int64_t cols) { return rows >= kManyRows ? 0 : ceil_div(cols, kPart); }
+int64_t parts_of(int64_t rows, int64_t cols) { return rows >= kManyRows || cols <= kPart ? 0 : ceil_div(cols, kPart); }
 
 }  // namespace
 
