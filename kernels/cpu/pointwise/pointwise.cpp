@@ -43,11 +43,20 @@ void repeat_each(const F* __restrict values, int64_t rows, int64_t columns, F* _
   for (; r < rows; ++r) std::fill_n(buffer + r * columns, columns, values[r]);
 }
 
+/// The loop of an op with a number in place of one input (AddScalar, MulScalar), if there is one. A difference
+/// subtracts its last operand only.
+template <class F>
+struct NumberLoop {
+  TileFunction<F> function = nullptr;
+  bool subtracts = false;
+};
+
 template <class F>
 class Driver {
  public:
-  Driver(TileFunction<F> function, const void* op, const ConstView* inputs, int count, View y)
-      : function_(function), op_(op), count_(count), y_(y.data) {
+  Driver(TileFunction<F> function, const void* op, const ConstView* inputs, int count, View y,
+         const NumberLoop<F>& by_number)
+      : function_(function), op_(op), count_(count), y_(y.data), by_number_(by_number) {
     const int64_t zeros[kMaxDims] = {};
     const int64_t* strides[kOutput + 1];
     // The output comes first: its strides decide the order of the dimensions.
@@ -59,6 +68,7 @@ class Driver {
     for (int k = 0; k <= count; ++k) crossed_ |= layout_.inner() >= kNarrow && is_transposed(k);
     for (int k = 0; k < count; ++k) operands_[k] = describe(inputs[k].data, inputs[k].dtype, k + 1);
     operands_[kOutput] = describe(y.data, y.dtype, 0);
+    find_numbers();
     choose_tiles();
   }
 
@@ -85,6 +95,22 @@ class Driver {
     return operand;
   }
 
+  /// Finds the operand that is a number for each row of the other one, if the op has a loop for that.
+  void find_numbers() {
+    int others = 0;
+    for (int k = 0; k < count_; ++k) {
+      if (!operands_[k].data) continue;
+      if (operands_[k].spread && numbers_ < 0)
+        numbers_ = k;
+      else if (operands_[k].direct && others++ == 0)
+        rest_ = k;
+      else
+        others = 2;
+    }
+    if (!by_number_.function || !operands_[kOutput].direct || others != 1 || (by_number_.subtracts && numbers_ == 0))
+      numbers_ = -1;
+  }
+
   /// A tile is rows_ whole rows (narrow rows), columns_ elements of one row, or both (a transposed operand).
   void choose_tiles() {
     bool all_direct = operands_[kOutput].direct, any_spread = false;
@@ -100,7 +126,9 @@ class Driver {
     } else if (inner < kNarrow) {
       rows_ = kStagedTile / inner;
     } else {
-      columns_ = std::min(inner, any_spread ? kSpread : all_direct ? kDirectTile : kStagedTile);
+      columns_ = std::min(inner, any_spread && numbers_ < 0    ? kSpread
+                                 : all_direct || numbers_ >= 0 ? kDirectTile
+                                                               : kStagedTile);
     }
     chunks_ = (inner + columns_ - 1) / columns_;
   }
@@ -118,7 +146,22 @@ class Driver {
     return column < layout_.inner() ? tile_from(tile.row, column) : tile_from(tile.row + rows_, 0);
   }
 
+  /// Of tiles within rows that are combined with a number each.
+  void run_numbers(int64_t begin, int64_t end) const {
+    const Operand& numbers = operands_[numbers_];
+    Tile tile = tile_at(begin);
+    for (int64_t index = begin; index < end; ++index, tile = tile_after(tile)) {
+      F number;
+      load_tile(numbers.dtype, numbers.data, row_offset(numbers_ + 1, tile.row), 0, 1, &number);
+      const double value = convert<F, double>(number);
+      const MulScalar op{by_number_.subtracts ? -value : value};  // laid out as AddScalar is
+      const F* const in = static_cast<const F*>(operands_[rest_].data) + offset(rest_ + 1, tile);
+      by_number_.function(&op, &in, static_cast<F*>(y_) + offset(0, tile), tile.size());
+    }
+  }
+
   void run_tiles(int64_t begin, int64_t end) const {
+    if (numbers_ >= 0) return run_numbers(begin, end);
     alignas(64) Word<F> words[kMaxInputs + 1][kStagedTile];  // the constructors of 16-bit elements would fill it with 0
     F* staging[kMaxInputs + 1];
     for (int k = 0; k <= kMaxInputs; ++k) staging[k] = reinterpret_cast<F*>(words[k]);
@@ -235,6 +278,8 @@ class Driver {
   const void* op_;
   int count_;
   void* y_;
+  NumberLoop<F> by_number_;
+  int numbers_ = -1, rest_ = 0;  // the operands that run_numbers() combines
   Operand operands_[kMaxInputs + 1];
   Layout<kMaxInputs + 1> layout_;
   bool linear_[kMaxInputs + 1];  // is_linear() of each
@@ -243,10 +288,22 @@ class Driver {
   int64_t rows_ = 1, columns_ = 1, chunks_ = 1;
 };
 
+/// find(index): the forward loop of that op. Products by an input's derivative are products too.
+template <class F, class Find>
+NumberLoop<F> number_loop(const PointwiseCall& call, const Find& find) {
+  static_assert(sizeof(AddScalar) == sizeof(double) && sizeof(MulScalar) == sizeof(double));
+  if (call.builtin < 0 || call.pass.kind == PointwisePass::kSecond || std::is_same_v<F, int64_t>) return {};
+  if (call.builtin == index_of<Mul>()) return {find(index_of<MulScalar>())};
+  if (call.pass.kind != PointwisePass::kForward) return {};
+  if (call.builtin == index_of<Add>()) return {find(index_of<AddScalar>())};
+  return {call.builtin == index_of<Sub>() ? find(index_of<AddScalar>()) : nullptr, true};
+}
+
 template <class F>
 void run(const PointwiseCall& call, TileFunction<F> custom, const ConstView* inputs, int count, View y) {
   const TileFunction<F> function = call.builtin >= 0 ? builtin_loop<F>(call.builtin, call.pass) : custom;
-  Driver<F>(function, call.op, inputs, count, y).run();
+  const auto find = [](int builtin) { return builtin_loop<F>(builtin, {}); };
+  Driver<F>(function, call.op, inputs, count, y, number_loop<F>(call, find)).run();
 }
 
 /// The 16-bit type whose loops can compute the call: that of all operands but masks. float32 if there is none.
@@ -263,7 +320,7 @@ DType half_type(const PointwiseCall& call, const ConstView* inputs, int count, c
 template <class T>
 bool run_halves(const PointwiseCall& call, const ConstView* inputs, int count, View y) {
   const TileFunction<T> function = half_loop<T>(call.builtin);
-  if (function) Driver<T>(function, call.op, inputs, count, y).run();
+  if (function) Driver<T>(function, call.op, inputs, count, y, number_loop<T>(call, half_loop<T>)).run();
   return function != nullptr;
 }
 
