@@ -1,6 +1,6 @@
 #pragma once
-// How CUDA computes where there is a choice: settings of the whole process. On the CPU, and in a program without CUDA,
-// they change nothing.
+// How devices compute where there is a choice. ComputeSettings are CUDA's, of the whole process: on the CPU, and in a
+// program without CUDA, they change nothing.
 
 #include <string>
 
@@ -16,6 +16,11 @@ struct ComputeSettings {
   /// results that are added to. false: the libraries' heuristics, and Tern's attention.
   bool autotune = false;
 };
+
+/// On the CPU: with true, arithmetic takes and gives 0 in place of denormal numbers, which many processors compute much
+/// slower: ops of the calling thread, on whichever threads of the pool they run, as torch.set_flush_denormal. Off at
+/// first, also in threads that exist before. Returns whether the processor can, which all with x86-64-v2 do.
+bool set_flush_denormal(bool flush);
 
 void set_compute_settings(const ComputeSettings& settings);
 ComputeSettings compute_settings();

@@ -6,7 +6,9 @@
 #include <ostream>
 
 #include "tern/core/device/backend.h"
+#include "tern/core/device/compute_settings.h"
 #include "tern/kernels/base/check.h"
+#include "tern/kernels/base/denormals.h"
 
 namespace tern {
 namespace {
@@ -21,6 +23,11 @@ bool has_amx_bf16() {
 }
 
 }  // namespace
+
+bool set_flush_denormal(bool flush) {
+  kernels::set_denormal_bits(flush ? kernels::kFlushDenormals : 0);
+  return true;
+}
 
 std::string Device::str() const { return is_cpu() ? "cpu" : "cuda:" + std::to_string(index); }
 

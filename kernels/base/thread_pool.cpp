@@ -11,6 +11,7 @@
 #include <new>
 #include <string>
 
+#include "tern/kernels/base/denormals.h"
 #include "tern/kernels/base/signal_guard.h"
 
 namespace tern::kernels {
@@ -93,6 +94,7 @@ struct alignas(64) ThreadPool::Job {
   std::atomic<void*> context = nullptr;
   std::atomic<int64_t> blocks = 0, blocks_per_share = 0;
   std::atomic<uint32_t> shares = 0;
+  std::atomic<unsigned> denormals = 0;  // denormal_bits() of the caller
   std::atomic<bool> claimed = false;
   /// Number of shares that workers have finished, and the flag kCallerSleeps.
   alignas(64) std::atomic<uint32_t> finished = 0;
@@ -122,8 +124,10 @@ int64_t ThreadPool::Job::work(const Before& before, const After& after) {
     const int64_t count = blocks.load(std::memory_order_relaxed),
                   size = blocks_per_share.load(std::memory_order_relaxed);
     const int64_t all = shares.load(std::memory_order_relaxed);
+    const unsigned bits = denormals.load(std::memory_order_relaxed);
     // Fails when the job that was read has ended, since `value` contains its number.
     if (!ticket.compare_exchange_weak(value, value - 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+    set_denormal_bits(bits);
     const int64_t first = (all - left(value)) * size;
     for (int64_t b = first; b < std::min(first + size, count); ++b) run(data, b);
     ++done;
@@ -141,6 +145,7 @@ void ThreadPool::Job::open(BlockFunction new_body, void* new_context, int64_t ne
   blocks.store(new_blocks, std::memory_order_relaxed);
   blocks_per_share.store(size, std::memory_order_relaxed);
   shares.store(all, std::memory_order_relaxed);
+  denormals.store(denormal_bits(), std::memory_order_relaxed);
   finished.store(0, std::memory_order_relaxed);
   waiting_since.store(0, std::memory_order_relaxed);
   const uint64_t number = (ticket.load(std::memory_order_relaxed) >> 32) + 1;
