@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <variant>
 #include <vector>
 
@@ -45,11 +46,12 @@ class Tensor {
  public:
   Tensor() = default;
   explicit Tensor(std::shared_ptr<detail::TensorImpl> impl) : impl_(std::move(impl)) {}
+  explicit Tensor(std::nullptr_t) = delete;  // Tensor(0) is no number: full({}, 0)
   Tensor(const Tensor&) = default;
   Tensor(Tensor&&) noexcept = default;
   ~Tensor() = default;
   // An assignment gives a handle another tensor. x[0] = y would give one to a handle that is gone at once, and write
-  // nothing, so that it does not compile: x[0].copy_(y) and x.index_put_({0}, y) write.
+  // nothing, so that it does not compile: x[0].copy_(y) and x.index_put_({0}, y) write, and x[0] += y does.
   Tensor& operator=(const Tensor&) & = default;
   Tensor& operator=(Tensor&&) & noexcept = default;
 
@@ -135,6 +137,9 @@ class Tensor {
   /// Element `index` of dimension dim, which disappears.
   Tensor select(int dim, int64_t index) const;
   Tensor operator[](int64_t index) const { return select(0, index); }
+  /// Neither a fraction, which would be cut off, nor a bool, which in Python is a mask.
+  template <class T>
+  requires std::is_floating_point_v<T> || std::is_same_v<T, bool> Tensor operator[](T) const = delete;
   // One op for all pieces, whose backward joins their gradients (a piece that is not used counts as zeros): cheaper
   // than a slice for each.
   /// Views of sizes[i] along dim, whose sum must be the dimension; or of one size, where the last may be smaller.
@@ -326,6 +331,9 @@ Tensor from_vector(const std::vector<T>& values, const Shape& shape,
                    const TensorOptions& options = {.dtype = dtype_of<T>()});
 /// A one-dimensional tensor of the values: tensor({1., 2.}).
 Tensor tensor(const std::vector<double>& values, const TensorOptions& options = {});
+/// Of rows: from_vector<float>({1, 2, 3, 4}, {2, 2}).
+template <class T>
+Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, const TensorOptions& options = {}) = delete;
 /// Wraps memory without a copy. It must stay valid until `release` runs; on the CPU only.
 Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release = {});
 /// A tensor over existing storage, checked to lie inside it.

@@ -8,7 +8,7 @@ namespace tern::kernels {
 /// then the kernel keeps one object alive over both calls.
 class FixedThreads {
  public:
-  FixedThreads();
+  [[nodiscard]] FixedThreads();
   ~FixedThreads();
   FixedThreads(const FixedThreads&) = delete;
   FixedThreads& operator=(const FixedThreads&) = delete;

@@ -29,7 +29,7 @@ DType autocast_active_dtype(Device device);
 /// Enables autocast for a device in a scope or, with float32, disables it. Regions nest.
 class Autocast {
  public:
-  Autocast(Device device, DType dtype);
+  [[nodiscard]] Autocast(Device device, DType dtype);
   ~Autocast();
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;

@@ -20,8 +20,8 @@ struct GradOptions {
   bool allow_unused = false;           // an input without influence gives an undefined tensor instead of an error
 };
 /// d(sum of outputs)/d(inputs), without touching any grad().
-std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
-                         const GradOptions& options = {});
+[[nodiscard]] std::vector<Tensor> grad(const std::vector<Tensor>& outputs, const std::vector<Tensor>& inputs,
+                                       const GradOptions& options = {});
 
 /// For hooks, while backward() runs: `fn` is called once, when the outermost backward() of this thread ends.
 /// `completed` is false when an exception ends it; then `fn` must not throw. Throws Error outside of backward().

@@ -1,5 +1,6 @@
 #pragma once
-// Per-thread switches of autograd.
+// Per-thread switches of autograd. Those of a scope need a name (const NoGrad off;): NoGrad() alone would end at once,
+// which is a compiler's warning.
 
 namespace tern {
 
@@ -9,7 +10,7 @@ bool grad_enabled();
 /// Sets gradient recording for a scope: GradMode off(false).
 class GradMode {
  public:
-  explicit GradMode(bool enabled);
+  [[nodiscard]] explicit GradMode(bool enabled);
   ~GradMode();
   GradMode(const GradMode&) = delete;
   GradMode& operator=(const GradMode&) = delete;
@@ -21,7 +22,7 @@ class GradMode {
 /// No recording in this scope: evaluation, optimizers, initialisation.
 class NoGrad : public GradMode {
  public:
-  NoGrad() : GradMode(false) {}
+  [[nodiscard]] NoGrad() : GradMode(false) {}
 };
 
 /// Values that anomaly mode reports; kNonFinite includes infinities.
@@ -34,7 +35,7 @@ Anomaly anomaly_mode();
 /// program with debugging information (-g) and addr2line (Debian: binutils). Slow: it reads every result once more.
 class DetectAnomaly {
  public:
-  explicit DetectAnomaly(Anomaly mode = Anomaly::kNaN);
+  [[nodiscard]] explicit DetectAnomaly(Anomaly mode = Anomaly::kNaN);
   ~DetectAnomaly();
   DetectAnomaly(const DetectAnomaly&) = delete;
   DetectAnomaly& operator=(const DetectAnomaly&) = delete;

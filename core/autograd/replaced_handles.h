@@ -15,7 +15,7 @@ class ReplacedHandles {
   /// A handle may occur several times: the last tensor counts.
   using List = std::vector<std::pair<std::shared_ptr<Tensor>, Tensor>>;
 
-  explicit ReplacedHandles(List tensors);
+  [[nodiscard]] explicit ReplacedHandles(List tensors);
   ~ReplacedHandles();
   ReplacedHandles(const ReplacedHandles&) = delete;
   ReplacedHandles& operator=(const ReplacedHandles&) = delete;

@@ -85,7 +85,7 @@ struct ProfilerOptions {
 /// Error.
 class Profiler {
  public:
-  explicit Profiler(const ProfilerOptions& options = {});
+  [[nodiscard]] explicit Profiler(const ProfilerOptions& options = {});
   ~Profiler();
   Profiler(const Profiler&) = delete;
   Profiler& operator=(const Profiler&) = delete;

@@ -79,7 +79,7 @@ class DataParallel {
   /// While it lives, backward only accumulates; the first pass after it exchanges all that has gathered.
   class NoSync {
    public:
-    explicit NoSync(DataParallel& parallel) : parallel_(parallel), before_(parallel.synchronizes_) {
+    [[nodiscard]] explicit NoSync(DataParallel& parallel) : parallel_(parallel), before_(parallel.synchronizes_) {
       parallel.synchronizes_ = false;
     }
     ~NoSync() { parallel_.synchronizes_ = before_; }

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "tern/core/autograd/node.h"
+#include "tern/core/autograd/parameter.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/tests/core/core_test.h"
 
@@ -16,6 +17,41 @@ namespace {
 static_assert(!std::is_assignable_v<Tensor&&, Tensor> && !std::is_assignable_v<Tensor, const Tensor&>);
 static_assert(!std::is_assignable_v<decltype(std::declval<Tensor&>()[0]), Tensor>);
 static_assert(!std::is_assignable_v<decltype(std::declval<Tensor&>().index({0})), Tensor>);
+// A null pointer is no tensor, and Tensor(0) no number.
+static_assert(!std::is_constructible_v<Tensor, std::nullptr_t> && !std::is_convertible_v<int, Tensor> &&
+              !std::is_convertible_v<double, Tensor> && !std::is_convertible_v<Tensor, bool>);
+template <class T>
+constexpr bool kComparesWithNull = requires(const T& x) {
+  x == nullptr;
+};
+template <class T>
+constexpr bool kNegates = requires(const T& x) {
+  !x;
+};
+template <class T>
+constexpr bool kChains = requires(const T& x) {
+  0 < x < 1;
+};
+static_assert(!kComparesWithNull<Tensor> && !kNegates<Tensor> && !kChains<Tensor>);
+// An element has a whole number: x[1.5] would be cut off, and x[true] is a mask in Python.
+template <class Index>
+constexpr bool kTakesIndex = requires(const Tensor& x, Index index) {
+  x[index];
+};
+static_assert(kTakesIndex<int> && kTakesIndex<int64_t> && kTakesIndex<size_t> && !kTakesIndex<double> &&
+              !kTakesIndex<float> && !kTakesIndex<bool> && !kTakesIndex<Tensor>);
+// tensor({{1., 2.}}) would be the vector {1, 2}.
+template <class T>
+constexpr bool kTakesRows = requires(std::initializer_list<std::initializer_list<T>> rows) {
+  tensor(rows);
+};
+static_assert(!kTakesRows<double> && !kTakesRows<int>);
+// A constant tensor and a parameter are not written by operators.
+template <class T>
+constexpr bool kIsAddedTo = requires(T&& x, const Tensor& y) {
+  std::forward<T>(x) += y;
+};
+static_assert(kIsAddedTo<Tensor&> && kIsAddedTo<Tensor> && !kIsAddedTo<const Tensor&> && !kIsAddedTo<Parameter&>);
 // Handles themselves are assigned, moved and exchanged.
 static_assert(std::is_assignable_v<Tensor&, Tensor> && std::is_assignable_v<Tensor&, const Tensor&>);
 static_assert(std::copyable<Tensor> && std::is_nothrow_move_assignable_v<Tensor> &&
@@ -42,6 +78,25 @@ TEST(Factories, Values) {
   Generator g;
   expect_error([&] { rand({2}, g, {.dtype = int64}); }, {"rand", "int64"});
   expect_error([] { empty({1}, {.device = {DeviceType::kCUDA, 0}}); }, {"cuda:0"});
+}
+
+TEST(InPlaceOperators, WriteThroughViewsThatNothingHolds) {
+  Tensor x = tensor({1, 2, 3, 4}).reshape({2, 2});
+  const Tensor y = tensor({10, 20});
+  x[0] += y;
+  x[1] -= 1;
+  x.select(1, 0) *= 2;
+  x.t()[1] /= y;
+  EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{22, 2.2F, 4, 0.15F}));
+  StateView state{{"x", tensor({1, 2})}};
+  find(state, "x") += 1;
+  EXPECT_EQ(state[0].tensor.to_vector<float>(), (std::vector<float>{2, 3}));
+  for (const auto& lost : std::vector<std::function<void()>>{[&] { x.index({x > 3.0}) += 1; }, [&] { x + x -= y; },
+                                                             [&] { x.clone() *= y; }, [&] { exp(x) /= 2; }})
+    expect_error(lost, {"would be lost", "index_put_"});
+  Tensor whole = arange(0, 2);  // as PyTorch: the result's type cannot become the tensor's
+  expect_error([&] { whole += y; }, {"int64", "float32"});
+  expect_error([&] { whole /= whole; }, {"int64", "float32"});
 }
 
 TEST(Factories, BlobsReleaseOnceAndAreNotCopied) {

@@ -9,6 +9,13 @@
 
 namespace tern {
 
+Tensor& detail::shared_view(Tensor& x) {
+  TERN_CHECK(x.shared_impl().use_count() > 1 || x.storage().use_count() > 1, "in-place operator: ", x.describe(),
+             " is a copy that nothing else holds, so that the result would be lost; for x.index({mask}) += y write "
+             "x.index_put_({mask}, y, true)");
+  return x;
+}
+
 namespace op = kernels;
 
 Tensor neg(const Tensor& x) { return pointwise(op::Neg{}, x); }

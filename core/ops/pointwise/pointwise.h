@@ -164,7 +164,8 @@ Tensor addcdiv(const Tensor& x, const Tensor& a, const Tensor& b, double value =
 /// |a - b| <= atol + rtol |b|: bool. Equal infinities are close, NaN only with equal_nan to NaN. allclose: of all
 /// elements, which the host waits for.
 Tensor isclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
-bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8, bool equal_nan = false);
+[[nodiscard]] bool allclose(const Tensor& a, const Tensor& b, double rtol = 1e-5, double atol = 1e-8,
+                            bool equal_nan = false);
 /// a + weight (b - a).
 Tensor lerp(const Tensor& a, const Tensor& b, const Tensor& weight);
 Tensor lerp(const Tensor& a, const Tensor& b, double weight);
@@ -196,6 +197,7 @@ inline Tensor operator==(const Tensor& a, double b) { return eq(a, b); }
 inline Tensor operator!=(const Tensor& a, double b) { return ne(a, b); }
 inline Tensor operator%(const Tensor& a, const Tensor& b) { return remainder(a, b); }
 inline Tensor operator%(const Tensor& a, double b) { return remainder(a, b); }
+
 // In place, recorded as the members are.
 inline Tensor& operator+=(Tensor& a, const Tensor& b) { return a.add_(b); }
 inline Tensor& operator-=(Tensor& a, const Tensor& b) { return a.sub_(b); }
@@ -205,6 +207,32 @@ inline Tensor& operator+=(Tensor& a, double b) { return a.add_(b); }
 inline Tensor& operator-=(Tensor& a, double b) { return a.sub_(b); }
 inline Tensor& operator*=(Tensor& a, double b) { return a.mul_(b); }
 inline Tensor& operator/=(Tensor& a, double b) { return a.div_(b); }
+
+namespace detail {
+template <class T>
+concept TemporaryTensor = std::is_same_v<T, Tensor>;  // of T&&
+/// Throws Error where nothing but x holds its memory.
+Tensor& shared_view(Tensor& x);
+}  // namespace detail
+
+// Of a view that no variable holds: x[0] += y. Of a copy, as x.index({mask}) is, the result would be lost: that is an
+// Error.
+template <detail::TemporaryTensor T, class Other>
+void operator+=(T&& a, const Other& b) {
+  detail::shared_view(a) += b;
+}
+template <detail::TemporaryTensor T, class Other>
+void operator-=(T&& a, const Other& b) {
+  detail::shared_view(a) -= b;
+}
+template <detail::TemporaryTensor T, class Other>
+void operator*=(T&& a, const Other& b) {
+  detail::shared_view(a) *= b;
+}
+template <detail::TemporaryTensor T, class Other>
+void operator/=(T&& a, const Other& b) {
+  detail::shared_view(a) /= b;
+}
 
 /// The promoted dtype of a and b: tensors with dimensions override 0-dimensional ones; fp16 and bf16 give fp32.
 DType promote(const Tensor& a, const Tensor& b);

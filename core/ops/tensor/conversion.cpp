@@ -44,14 +44,17 @@ struct Clone final : TwiceDifferentiable<Clone> {
 
 Tensor Tensor::to(DType wanted) const {
   if (dtype() == wanted) return *this;
-  if (!is_floating(wanted)) return NoGrad(), ToDType::apply(detach(), wanted);
-  return ToDType::apply(*this, wanted);
+  if (is_floating(wanted)) return ToDType::apply(*this, wanted);
+  const NoGrad off;
+  return ToDType::apply(detach(), wanted);
 }
 
 Tensor Tensor::to(Device wanted) const {
   if (device() == wanted) return *this;
   require_available(wanted);
-  return is_floating(dtype()) ? ToDevice::apply(*this, wanted) : (NoGrad(), ToDevice::apply(detach(), wanted));
+  if (is_floating(dtype())) return ToDevice::apply(*this, wanted);
+  const NoGrad off;
+  return ToDevice::apply(detach(), wanted);
 }
 
 Tensor Tensor::contiguous() const { return is_contiguous() ? *this : clone(); }
