@@ -42,7 +42,7 @@ Accelerator::Accelerator(std::shared_ptr<Communicator> group, const AcceleratorO
       world_(group ? nullptr : make_world(options_)),
       group_(group ? std::move(group) : world_->group()),
       device_(group_->device()),
-      scaler_(scaler_of(options_)) {
+      accumulation_(scaler_of(options_), options_.clip_norm) {
   begin_round(0, 1, size());
 }
 
@@ -51,10 +51,12 @@ DataParallel& Accelerator::prepare(nn::Module& module) {
     TERN_CHECK(entry.tensor.device() == device_, "Accelerator::prepare: '", entry.name, "' is on ",
                entry.tensor.device(), ", the accelerator on ", device_,
                ": make the module with nn::Scope({.device = accelerator.device()}), or call module.to(device) before");
-    TERN_CHECK(entry.tensor.dtype() != float16 || scaler_.enabled(), "Accelerator::prepare: '", entry.name,
-               "' is float16, whose gradients underflow without a scaled loss: use precision float16");
+    TERN_CHECK(entry.tensor.dtype() != float16 || accumulation_.scaler().enabled(), "Accelerator::prepare: '",
+               entry.name, "' is float16, whose gradients underflow without a scaled loss: use precision float16");
   }
-  return *modules_.emplace_back(std::make_unique<DataParallel>(module, group(), options_.parallel));
+  modules_.push_back(std::make_unique<DataParallel>(module, group(), options_.parallel));
+  accumulation_.add(*modules_.back());
+  return *modules_.back();
 }
 
 int64_t Accelerator::rounds_of(int64_t batches, int64_t first) const {
@@ -69,38 +71,24 @@ void Accelerator::begin_round(int64_t round, int64_t rounds, int64_t last_round)
   TERN_CHECK(round >= 0 && round < rounds && last_round >= 1 && last_round <= size(),
              "Accelerator::begin_round: expected a round from 0 to ", rounds - 1, " and 1 to ", size(),
              " batches in the last one, got round ", round, " and ", last_round, " batches");
-  const int64_t begin = round - round % options_.accumulate, end = std::min(begin + options_.accumulate, rounds);
-  step_begin_ = round == begin;
-  step_end_ = round + 1 == end;
-  const int64_t without = end == rounds ? size() - last_round : 0;  // batches that the last round lacks
-  const int64_t batches = (end - begin) * size() - without;
-  const bool has_batch = round + 1 < rounds || rank() < last_round;
-  // DataParallel takes the mean over the ranks, of all passes of the step.
-  weight_ = has_batch ? static_cast<double>(size()) / static_cast<double>(batches) : 0;
+  const int64_t in_step = std::min(options_.accumulate, rounds), step = round / in_step;
+  const StepPlan plan{(rounds - 1) * size() + last_round, in_step, size()};
+  step_begin_ = round % in_step == 0;
+  step_end_ = round + 1 == rounds || (round + 1) % in_step == 0;
+  const bool has_batch = round * size() + rank() < plan.batches;
+  weight_ = plan.weight(has_batch ? 1 : 0, plan.end(step) - plan.begin(step));  // every batch counts alike
 }
 
 void Accelerator::backward(const Tensor& loss) {
   TERN_CHECK(loss.defined() && loss.numel() == 1, "Accelerator::backward: the loss must be one number, got ",
              loss.defined() ? loss.shape().str() : "an undefined tensor");
-  if (step_begin_) update_scale();
-  std::vector<std::unique_ptr<DataParallel::NoSync>> local;  // gradients travel once, with the last batch's
-  if (!step_end_)
-    for (const auto& module : modules_) local.push_back(std::make_unique<DataParallel::NoSync>(*module));
-  scaler_.scale(weight_ == 1 ? loss : mul(loss, weight_)).backward();
+  if (step_begin_) accumulation_.update_scale();
+  accumulation_.backward(weight_ == 1 ? loss : mul(loss, weight_), step_end_);
 }
 
 std::optional<optim::StepResult> Accelerator::step(optim::Optimizer& optimizer) {
   if (!step_end_) return std::nullopt;
-  optim::StepResult result;
-  if (scaler_.enabled()) {
-    if (options_.clip_norm > 0) scaler_.clip_grad_norm(optimizer, options_.clip_norm);
-    result = scaler_.step(optimizer);
-    scale_is_due_ = true;
-  } else {
-    result = optimizer.step({.max_norm = options_.clip_norm});
-  }
-  optimizer.zero_grad();
-  return result;
+  return accumulation_.step(optimizer);
 }
 
 Tensor Accelerator::mean(const Tensor& value) const {
@@ -117,33 +105,27 @@ bool Accelerator::any(bool here) const {
   return found.item<int32_t>() != 0;
 }
 
-void Accelerator::update_scale() const {
-  if (std::exchange(scale_is_due_, false)) scaler_.update();
-}
-
 StateView Accelerator::state_dict() const {
-  update_scale();
-  return scaler_.state_dict();
+  accumulation_.update_scale();
+  return accumulation_.scaler().state_dict();
 }
 
 void Accelerator::load_state_dict(const StateView& state) {
-  TERN_CHECK(scaler_.enabled() || state.empty(), "Accelerator: the state is that of a loss scaler, which precision ",
+  const bool scaled = accumulation_.scaler().enabled();
+  TERN_CHECK(scaled || state.empty(), "Accelerator: the state is that of a loss scaler, which precision ",
              options_.precision, " does not have");
-  scale_is_due_ = false;
-  if (scaler_.enabled()) scaler_.load_state_dict(state);
+  if (scaled) accumulation_.load_scaler(state);
 }
 
 double Accelerator::loss_scale() const {
-  if (!scaler_.enabled()) return 1;
-  update_scale();
-  return scaler_.current_scale();
+  if (!accumulation_.scaler().enabled()) return 1;
+  accumulation_.update_scale();
+  return accumulation_.scaler().current_scale();
 }
 
 void Accelerator::finish() {
-  if (scaler_.enabled()) {
-    update_scale();
-    scaler_.check();
-  }
+  accumulation_.update_scale();
+  if (accumulation_.scaler().enabled()) accumulation_.scaler().check();
   if (world_) world_->finish();
 }
 

@@ -26,10 +26,9 @@
 
 #include "tern/core/autograd/autocast.h"
 #include "tern/data/loaders/prefetch.h"
-#include "tern/dist/gradients/data_parallel.h"
+#include "tern/dist/loop/accumulation.h"
 #include "tern/dist/loop/loop_state.h"
 #include "tern/dist/loop/world.h"
-#include "tern/optim/grad_scaler.h"
 
 namespace tern::dist {
 
@@ -106,7 +105,7 @@ class Accelerator {
     return TrainBatches(*this, loader.epoch(epoch, {first * size() + rank(), size(), rounds - first}), batches, first);
   }
   /// Rounds of an epoch with so many batches.
-  int64_t rounds(int64_t batches) const { return (batches + size() - 1) / size(); }
+  int64_t rounds(int64_t batches) const { return StepPlan{batches, 1, size()}.rounds(); }
   /// The share of an epoch's batches that this rank evaluates: every batch falls to one rank, and a rank may have one
   /// more than another. Metrics are joined by compute(gather_over(group())).
   template <class Loader>
@@ -142,16 +141,12 @@ class Accelerator {
       return loader.steps();
   }
   int64_t rounds_of(int64_t batches, int64_t first) const;
-  /// Applies what the steps since the last call found to the loss scale.
-  void update_scale() const;
-
   const AcceleratorOptions options_;
   std::unique_ptr<World> world_;  // null when the program has its own
   std::shared_ptr<Communicator> group_;
   const Device device_;
   std::vector<std::unique_ptr<DataParallel>> modules_;
-  mutable optim::GradScaler scaler_;
-  mutable bool scale_is_due_ = false;  // steps were made since the scaler's last update
+  mutable Accumulation accumulation_;
   // The state of the current batch.
   double weight_ = 1;
   bool step_begin_ = true, step_end_ = true;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tern/dist/loop/accumulation.h"
 #include "tern/kernels/base/check.h"
 #include "tern/models/trainer/snapshot.h"
 
@@ -34,10 +35,10 @@ class LossCurve final : public TrainObserver {
 };
 
 int64_t steps_of_test(const TrainingTask& task, const TrainOptions& options, int64_t wanted) {
-  const int64_t batches = options.accumulate * (options.parallel ? options.parallel->group()->size() : 1);
+  const int64_t ranks = options.parallel ? options.parallel->group()->size() : 1;
   int64_t steps = 0;
   for (int64_t epoch = 0; epoch < task.epochs() && steps < wanted; ++epoch)
-    steps += steps_per_epoch(task, epoch, batches);
+    steps += dist::StepPlan{task.steps(epoch), options.accumulate, ranks}.steps();
   return std::min(steps, wanted);
 }
 

@@ -76,7 +76,8 @@ class Loop {
   int64_t ranks() const { return group() ? group()->size() : 1; }
   int64_t rank() const { return group() ? group()->rank() : 0; }
 
-  int64_t steps_of(int64_t epoch) const { return steps_per_epoch(task_, epoch, options_.accumulate * ranks()); }
+  dist::StepPlan plan_of(int64_t epoch) const { return {task_.steps(epoch), options_.accumulate, ranks()}; }
+  int64_t steps_of(int64_t epoch) const { return plan_of(epoch).steps(); }
 
   int64_t count_steps() const {
     TERN_CHECK(options_.patience >= 0 && options_.min_delta >= 0,
@@ -155,15 +156,14 @@ class Loop {
 
   /// This rank's batches of the epoch, from the position on.
   void begin_batches() {
-    const int64_t done = position_.step_in_epoch * options_.accumulate, each = options_.accumulate * ranks();
-    data::BatchStripe stripe{.first = done * ranks() + rank(), .stride = ranks()};
+    const dist::StepPlan plan = plan_of(position_.epoch);
+    data::BatchStripe stripe{.first = plan.begin(position_.step_in_epoch) + rank(), .stride = ranks()};
     // Every rank runs every step, with zero-weight batches after the epoch's last batch. A single rank skips those, so
     // the epoch's last step may have fewer batches.
-    if (ranks() == 1) stripe.first = std::min(stripe.first, task_.steps(position_.epoch));
-    if (ranks() > 1) stripe.count = (steps_of(position_.epoch) - position_.step_in_epoch) * options_.accumulate;
+    if (ranks() == 1) stripe.first = std::min(stripe.first, plan.batches);
+    if (ranks() > 1) stripe.count = (plan.steps() - position_.step_in_epoch) * options_.accumulate;
     task_.begin_epoch(position_.epoch, stripe);
     next_ = stripe.first;
-    step_begin_ = position_.step_in_epoch * each;
   }
 
   /// Any rank's request applies to all ranks, at the same step. On a GPU this waits for the device, so only every 16
@@ -232,24 +232,20 @@ class Loop {
   bool next_batches() {
     const ProfileRange range("data");
     batches_.clear();
-    const int64_t epoch = position_.epoch, batches = task_.steps(epoch);
-    int64_t examples = 0;  // in this step, over all ranks
+    const int64_t epoch = position_.epoch;
+    const dist::StepPlan plan = plan_of(epoch);
+    const int64_t step = next_ / plan.per_step();
     items_ = 0;
-    const int64_t step_end = std::min(step_begin_ + options_.accumulate * ranks(), batches);
-    for (int64_t batch = step_begin_; batch < step_end; ++batch) {
+    int64_t examples = 0;  // in this step, over all ranks
+    for (int64_t batch = plan.begin(step); batch < plan.end(step); ++batch) {
       examples += task_.examples(epoch, batch);
       items_ += task_.items(epoch, batch);
     }
-    while (static_cast<int64_t>(batches_.size()) < options_.accumulate && task_.next_batch()) {
-      const bool counts = next_ < batches;
-      const double share = counts ? static_cast<double>(task_.examples(epoch, next_)) /
-                                        static_cast<double>(std::max<int64_t>(examples, 1))
-                                  : 0;
-      // The ranks' gradients are averaged, so the share is scaled by the number of ranks.
-      batches_.push_back({task_.batch(), next_, share * static_cast<double>(ranks())});
+    while (std::ssize(batches_) < options_.accumulate && task_.next_batch()) {
+      const int64_t own = next_ < plan.batches ? task_.examples(epoch, next_) : 0;
+      batches_.push_back({task_.batch(), next_, plan.weight(own, examples)});
       next_ += ranks();
     }
-    step_begin_ += options_.accumulate * ranks();
     return !batches_.empty();
   }
 
@@ -373,8 +369,8 @@ class Loop {
   TrainingStep step_;
   TrainPosition position_;  // after the last finished step
   std::vector<TrainingStep::Part> batches_;
-  int64_t next_ = 0, step_begin_ = 0;  // batch indices in the epoch: this rank's next, and the next step's first
-  int64_t items_ = 0;                  // in batches_
+  int64_t next_ = 0;   // this rank's next batch in the epoch
+  int64_t items_ = 0;  // in batches_
   bool stop_requested_ = false, checkpoint_requested_ = false, can_validate_ = false;
   int64_t loss_not_finite_ = 0, validation_not_finite_ = 0;  // the first step of those without a finite one after it
   std::deque<TrainingStep::Pending> queued_;
@@ -384,10 +380,6 @@ class Loop {
 };
 
 }  // namespace
-
-int64_t steps_per_epoch(const TrainingTask& task, int64_t epoch, int64_t batches) {
-  return (task.steps(epoch) + batches - 1) / batches;
-}
 
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer) {
   return Loop(task, options, observer).run();

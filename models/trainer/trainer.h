@@ -171,9 +171,6 @@ struct TrainResult {
 /// step; the module then holds the best epoch's weights, if there are any.
 TrainResult train(TrainingTask& task, const TrainOptions& options, TrainObserver& observer);
 
-/// Steps of an epoch, each of so many batches; the last may have fewer.
-int64_t steps_per_epoch(const TrainingTask& task, int64_t epoch, int64_t batches);
-
 std::vector<std::string> optimizer_names();
 /// Throws Error when the options name no optimizer, or set what it does not have.
 void check_optimizer(const TrainOptions& options);

@@ -78,12 +78,15 @@ TrainingStep::TrainingStep(TrainingTask& task, const TrainOptions& options, int6
     : task_(task),
       options_(options),
       total_steps_(total_steps),
-      scaler_({.enabled = needs_loss_scale(task.module(), options)}),
+      // Without clipping the norm is still wanted: an infinite limit measures it and changes nothing.
+      accumulation_({.enabled = needs_loss_scale(task.module(), options)},
+                    options.clip > 0 ? options.clip : std::numeric_limits<double>::infinity()),
       schedule_(schedule_of(options, total_steps)),
       captured_([this](const std::vector<Tensor>& inputs) { return run(inputs); },
                 {.enabled = options.capture && options.device.is_cuda() && options.lookahead == 0 &&
                             task.fixed_shapes() && algorithm_of(options).capturable}) {
   const std::vector<NamedTensor> trained = trained_parameters(task.module());
+  if (options.parallel) accumulation_.add(*options.parallel);
   const auto groups = parameter_groups(trained, options);
   if (options.parallel)
     optimizer_ = std::make_unique<dist::ShardedOptimizer>(*options.parallel, groups, algorithm_of(options));
@@ -134,30 +137,21 @@ std::vector<Tensor> TrainingStep::run(const std::vector<Tensor>& inputs) {
     Tensor part = forward((*work_)[number].batch, std::span(inputs).subspan(tensors * number, tensors), longest);
     if (is_weighted()) part = part * inputs.back().slice(0, i, i + 1).reshape({});
     const ProfileRange range("backward");
-    std::optional<dist::DataParallel::NoSync> local;  // gradients travel once, with the last part's
-    if (is_parallel() && i + 1 < parts_) local.emplace(*options_.parallel);
-    scaler_.scale(part).backward();
+    accumulation_.backward(part, i + 1 == parts_);
     loss = loss.defined() ? loss + part.detach() : part.detach();
   }
   if (is_parallel()) {
     NoGrad off;
     options_.parallel->group()->all_reduce(loss, dist::ReduceOp::kMean);
   }
-  // Without clipping the norm is still wanted: an infinite limit measures it and changes nothing.
-  const double max_norm = options_.clip > 0 ? options_.clip : std::numeric_limits<double>::infinity();
   const ProfileRange range("optimizer");
-  if (scaler_.enabled()) {
-    scaler_.clip_grad_norm(*optimizer_, max_norm);
-    update_ = scaler_.step(*optimizer_);
-    scaler_.update();
-  } else {
-    // A loss that is not finite skips the update too, whatever its gradients are.
-    update_ = optimizer_->step(
-        {.max_norm = max_norm, .skip_non_finite = true, .earlier_norm = optim::gradient_norm({loss}, loss.device())});
-  }
+  // A loss that is not finite skips the update too, whatever its gradients are.
+  optim::StepOptions unscaled{.skip_non_finite = true};
+  if (!accumulation_.scaler().enabled()) unscaled.earlier_norm = optim::gradient_norm({loss}, loss.device());
+  update_ = accumulation_.step(*optimizer_, unscaled);
+  accumulation_.update_scale();
   if (lookahead_) lookahead_->after_step();
   if (ema_) ema_->update(update_);
-  optimizer_->zero_grad();
   return {loss};
 }
 
@@ -198,11 +192,11 @@ StepMetrics TrainingStep::finish(Pending& pending) {
   StepMetrics metrics = pending.metrics;
   metrics.loss = pending.loss->values()[0];
   metrics.grad_norm = pending.update.grad_norm();
-  if (scaler_.enabled()) {
+  if (accumulation_.scaler().enabled()) {
     metrics.loss_scale = pending.update.loss_scale();
     metrics.skipped = pending.update.skipped();
     if (!options_.explain_non_finite) return metrics;
-    if (metrics.skipped && options_.device.is_cuda()) scaler_.check();
+    if (metrics.skipped && options_.device.is_cuda()) accumulation_.scaler().check();
     if (std::isnan(metrics.loss) && !metrics.skipped) explain(pending, "the loss is " + std::to_string(metrics.loss));
   } else if (!options_.explain_non_finite) {
     metrics.skipped = pending.update.skipped();
@@ -216,7 +210,8 @@ StepMetrics TrainingStep::finish(Pending& pending) {
 
 StateView TrainingStep::state() const {
   StateView state = lookahead_ ? lookahead_->state_dict() : optimizer_->state_dict();
-  for (const NamedTensor& entry : scaler_.state_dict()) state.push_back({kScaler + entry.name, entry.tensor});
+  for (const NamedTensor& entry : accumulation_.scaler().state_dict())
+    state.push_back({kScaler + entry.name, entry.tensor});
   if (ema_)
     for (const NamedTensor& entry : ema_->state_dict()) state.push_back({kEma + entry.name, entry.tensor});
   if (plateau_) {
@@ -237,8 +232,9 @@ void TrainingStep::load_state(const StateView& state) {
     else
       part->second.push_back({entry.name.substr(part->first.size()), entry.tensor});
   }
-  TERN_CHECK(scaler.empty() != scaler_.enabled(), "resume: the checkpoint ", scaler.empty() ? "has no" : "has a",
-             " loss scaler's state, this run ", scaler_.enabled() ? "needs one" : "has no scaler",
+  const bool scaled = accumulation_.scaler().enabled();
+  TERN_CHECK(scaler.empty() != scaled, "resume: the checkpoint ", scaler.empty() ? "has no" : "has a",
+             " loss scaler's state, this run ", scaled ? "needs one" : "has no scaler",
              ": it was made with another --dtype");
   TERN_CHECK(ema.empty() != ema_.has_value(), "resume: the checkpoint ", ema.empty() ? "has no" : "has",
              " averages of the weights, this run ", ema_ ? "needs them" : "has none",
@@ -251,7 +247,7 @@ void TrainingStep::load_state(const StateView& state) {
   else
     optimizer_->load_state_dict(optimizer);
   if (ema_) ema_->load_state_dict(ema);
-  if (scaler_.enabled()) scaler_.load_state_dict(scaler);
+  if (scaled) accumulation_.load_scaler(scaler);
   if (plateau_) {
     plateau_->load_state_dict(plateau);
     plateau_rates_ = plateau_->get_last_lr();
@@ -275,8 +271,7 @@ void TrainingStep::explain(Pending& pending, const std::string& what) {
   bool found = false;
   try {
     DetectAnomaly anomaly(Anomaly::kNonFinite);
-    std::optional<dist::DataParallel::NoSync> local;
-    if (is_parallel()) local.emplace(*options_.parallel);
+    const auto local = accumulation_.no_sync();
     for (const Part& part : pending.parts) {
       if (task_.keyed_dropout()) generator.set_offset(pending.offset);
       forward(part.batch, part.batch.tensors, part.batch.max_length).backward();

@@ -7,6 +7,7 @@
 #include "tern/core/autograd/captured_step.h"
 #include "tern/core/ops/tensor/transfer.h"
 #include "tern/dist/gradients/sharded_optimizer.h"
+#include "tern/dist/loop/accumulation.h"
 #include "tern/models/trainer/trainer.h"
 
 namespace tern::models {
@@ -70,7 +71,7 @@ class TrainingStep {
   const TrainOptions& options_;
   const int64_t total_steps_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  optim::GradScaler scaler_;
+  dist::Accumulation accumulation_;
   optim::Schedule schedule_;
   std::optional<optim::ReduceLROnPlateau> plateau_;
   std::vector<double> plateau_rates_;  // of each group, without the warmup

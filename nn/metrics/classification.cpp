@@ -161,8 +161,8 @@ double ClassCounts::recall(double undefined) const { return share(right, targets
 double ClassCounts::f1(double undefined) const { return share(2 * right, predicted + targets, undefined); }
 
 // Records of a class: its examples by (target, prediction), of which any four numbers are possible.
-ClassAverage::ClassAverage(const char* name, const ClassificationOptions& options)
-    : CountMetric(name, {.records = 4 * checked_classes(name, options.classes, 1 << 24)}), options_(options) {
+ClassAverage::ClassAverage(const char* name, Number of, const ClassificationOptions& options)
+    : CountMetric(name, {.records = 4 * checked_classes(name, options.classes, 1 << 24)}), of_(of), options_(options) {
   TERN_CHECK(options.average != Average::kBinary || (options.classes == 2 && !options.multilabel), name,
              ": Average::kBinary is for two classes, got ", options.classes,
              options.multilabel ? " of a multilabel metric" : "");
@@ -207,16 +207,16 @@ double ClassAverage::compute(const GatherRanks& gather) const {
     all = {all.examples + c.examples, all.right + c.right, all.predicted + c.predicted, all.targets + c.targets};
     const int64_t seen = options_.multilabel || c.predicted + c.targets > 0 ? 1 : 0;
     const int64_t weight = options_.average == Average::kWeighted ? c.targets : seen;
-    sum += static_cast<double>(weight) * of(c);
+    sum += static_cast<double>(weight) * (c.*of_)(0);
     weights += weight;
   }
-  if (options_.average == Average::kMicro) return of(all);
-  return options_.average == Average::kBinary ? of(classes[1]) : sum / static_cast<double>(weights);
+  if (options_.average == Average::kMicro) return (all.*of_)(0);
+  return options_.average == Average::kBinary ? (classes[1].*of_)(0) : sum / static_cast<double>(weights);
 }
 
 std::vector<double> ClassAverage::per_class(const GatherRanks& gather) const {
   std::vector<double> values;
-  for (const ClassCounts& c : class_counts(gather)) values.push_back(of(c));
+  for (const ClassCounts& c : class_counts(gather)) values.push_back((c.*of_)(0));
   return values;
 }
 
@@ -259,7 +259,7 @@ double AUROC::of(const std::vector<double>& scores, const std::vector<double>& t
   return sum / static_cast<double>(defined);
 }
 
-double Perplexity::of_mean(double mean) const { return std::exp(mean); }
+double Perplexity::compute(const GatherRanks& gather) const { return std::exp(Mean::compute(gather)); }
 
 void Perplexity::update(const Tensor& logits, const Tensor& targets) {
   const std::vector<double> values = metric_numbers(name_, "logits", logits);

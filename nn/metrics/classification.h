@@ -92,36 +92,24 @@ class ClassAverage : public CountMetric {
   std::vector<ClassCounts> class_counts(const GatherRanks& gather = nullptr) const;
 
  protected:
+  using Number = double (ClassCounts::*)(double undefined) const;
   /// Throws Error unless classes is in [1, 2^24], and for kBinary unless it is 2.
-  ClassAverage(const char* name, const ClassificationOptions& options);
-  virtual double of(const ClassCounts& counts) const = 0;
+  ClassAverage(const char* name, Number of, const ClassificationOptions& options);
 
  private:
+  const Number of_;
   const ClassificationOptions options_;
 };
 
-class Precision final : public ClassAverage {
- public:
-  explicit Precision(const ClassificationOptions& options = {}) : ClassAverage("precision", options) {}
-
- private:
-  double of(const ClassCounts& counts) const override { return counts.precision(); }
+struct Precision final : ClassAverage {
+  explicit Precision(const ClassificationOptions& options = {})
+      : ClassAverage("precision", &ClassCounts::precision, options) {}
 };
-
-class Recall final : public ClassAverage {
- public:
-  explicit Recall(const ClassificationOptions& options = {}) : ClassAverage("recall", options) {}
-
- private:
-  double of(const ClassCounts& counts) const override { return counts.recall(); }
+struct Recall final : ClassAverage {
+  explicit Recall(const ClassificationOptions& options = {}) : ClassAverage("recall", &ClassCounts::recall, options) {}
 };
-
-class F1 final : public ClassAverage {
- public:
-  explicit F1(const ClassificationOptions& options = {}) : ClassAverage("f1", options) {}
-
- private:
-  double of(const ClassCounts& counts) const override { return counts.f1(); }
+struct F1 final : ClassAverage {
+  explicit F1(const ClassificationOptions& options = {}) : ClassAverage("f1", &ClassCounts::f1, options) {}
 };
 
 /// Area under the ROC curve: the probability that a random positive example has a greater score than a random negative
@@ -145,9 +133,9 @@ class Perplexity final : public Mean {
   /// Targets equal to ignore_index are not counted.
   explicit Perplexity(int64_t ignore_index = -100) : Mean("perplexity", 0), ignore_index_(ignore_index) {}
   void update(const Tensor& logits, const Tensor& targets);
+  double compute(const GatherRanks& gather = nullptr) const;
 
  private:
-  double of_mean(double mean) const override;
   int64_t ignore_index_;
 };
 

@@ -141,7 +141,7 @@ void Mean::update(double sum, int64_t examples) {
 
 double Mean::compute(const GatherRanks& gather) const {
   const Counts all = total(gather);
-  return of_mean(detail::value_of_exact(sum_in(all, 0, 0)) / static_cast<double>(all[0]));
+  return detail::value_of_exact(sum_in(all, 0, 0)) / static_cast<double>(all[0]);
 }
 
 void ScoreMetric::reset() {

@@ -100,7 +100,6 @@ class Mean : public CountMetric {
       : CountMetric(name, {.counts = 1, .sums = 1, .signed_sums = signed_sums}) {}
   /// Needs carry() afterwards.
   void add(double term, int64_t examples = 1);
-  virtual double of_mean(double mean) const { return mean; }
 };
 
 /// A metric that keeps all scores and targets. State: "scores" (float64 [n, columns]) and "targets" (float64 [n]).

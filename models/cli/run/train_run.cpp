@@ -7,6 +7,7 @@
 #include "tern/core/memory/allocator.h"
 #include "tern/core/ops/roofline.h"
 #include "tern/data/files/text.h"
+#include "tern/dist/loop/accumulation.h"
 #include "tern/dist/loop/world.h"
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/commands/evaluation_text.h"
@@ -251,7 +252,7 @@ class TrainRun {
   int64_t total_steps() const {
     int64_t steps = 0;
     for (int64_t epoch = 0; epoch < workload_->task().epochs(); ++epoch)
-      steps += models::steps_per_epoch(workload_->task(), epoch, given_.accumulate * group().size());
+      steps += dist::StepPlan{workload_->task().steps(epoch), given_.accumulate, group().size()}.steps();
     return given_.max_steps > 0 ? std::min(steps, given_.max_steps) : steps;
   }
 

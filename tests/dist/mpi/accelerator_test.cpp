@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <numeric>
 
 #include "tern/data/loaders/loader.h"
 #include "tern/dist/gradients/sharded_optimizer.h"
@@ -66,6 +67,39 @@ int64_t train(Accelerator& accelerator, const Net& net, optim::Optimizer& optimi
       steps += is_end;
     }
   return steps;
+}
+
+/// Each batch is in one step, and what the ranks average of a step is the mean of its examples.
+TEST(Accelerator, PlansOfSteps) {
+  for (int64_t ranks = 1; ranks <= 3; ++ranks)
+    for (int64_t accumulate = 1; accumulate <= 3; ++accumulate)
+      for (int64_t batches = 1; batches <= 20; ++batches) {
+        const StepPlan plan{batches, accumulate, ranks};
+        const auto examples_of = [&](int64_t batch) { return batch < batches ? batch % 4 + 1 : 0; };
+        std::vector<int64_t> seen;
+        for (int64_t step = 0; step < plan.steps(); ++step) {
+          int64_t examples = 0;
+          double weights = 0;
+          for (int64_t batch = plan.begin(step); batch < plan.end(step); ++batch) {
+            seen.push_back(batch);
+            examples += examples_of(batch);
+          }
+          for (int64_t round = step * accumulate; round < (step + 1) * accumulate; ++round)
+            for (int64_t r = 0; r < ranks; ++r) {
+              const int64_t batch = round * ranks + r;
+              const double weight = plan.weight(examples_of(batch), examples);
+              EXPECT_NEAR(weight * static_cast<double>(examples), static_cast<double>(ranks * examples_of(batch)),
+                          1e-12);
+              EXPECT_EQ(weight == 0, batch >= batches);
+              weights += weight;
+            }
+          EXPECT_NEAR(weights, static_cast<double>(ranks), 1e-12);
+        }
+        std::vector<int64_t> all(static_cast<size_t>(batches));
+        std::iota(all.begin(), all.end(), 0);
+        EXPECT_EQ(seen, all);
+        EXPECT_EQ(plan.rounds(), (batches - 1) / ranks + 1);
+      }
 }
 
 /// Every number of batches from less than a round to several steps.
