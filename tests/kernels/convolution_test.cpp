@@ -2,6 +2,7 @@
 
 #include <fstream>
 
+#include "tern/kernels/cpu/convolution/methods.h"
 #include "tern/tests/kernels/contracts/convolution.h"
 #include "tern/tests/support/sanitizer.h"
 
@@ -18,14 +19,33 @@ INSTANTIATE_TEST_SUITE_P(, Depthwise, testing::ValuesIn(all_targets()), name_of_
 class ConvolutionColumns : public OnTarget {};
 INSTANTIATE_TEST_SUITE_P(, ConvolutionColumns, testing::ValuesIn(all_targets()), name_of_target);
 
+using Pass = ConvolutionPass;
+using Shapes = std::vector<ConvolutionShape>;
+using Method = const ConvolutionMethod*;
+
 constexpr DType kTypes[] = {float32, float64, float16, bfloat16};
 
 int64_t products_of(const ConvolutionShape& s) { return s.batch * s.out_pixels() * s.out_channels * s.depth_of_sums(); }
 
+/// Calls body(method) with null, for what the library chooses, and on the CPU with every other method that can compute
+/// the case, although it does not pay.
+template <class Body>
+void for_each_method(const ConvolutionCase& c, const Body& body) {
+  body(nullptr);
+  bool chosen = false;
+  for (const Method* each = convolution_methods(target().stream()); each && *each; ++each) {
+    if (!(*each)->can(c)) continue;
+    const bool is_chosen = !chosen && (*each)->pays(c);
+    chosen = chosen || is_chosen;
+    SCOPED_TRACE((*each)->name);
+    if (!is_chosen) body(*each);
+  }
+}
+
 /// body(shape, dtype, order of the arrays): all cases in fp32, some in the other types; on the emulated device only
 /// some of the larger ones.
 template <class Body>
-void for_each_case(std::mt19937_64& random, const std::vector<ConvolutionShape>& shapes, const Body& body) {
+void for_each_case(std::mt19937_64& random, const Shapes& shapes, const Body& body) {
   for (const ConvolutionShape& shape : shapes) {
     if (!target().is_cpu() && shape.out_pixels() > 1000) continue;  // cut in pieces on the CPU alone
     for (const DType dtype : kTypes) {
@@ -58,8 +78,18 @@ double activated(ImageActivation activation, double z) {
 }
 
 /// y = the convolution and its end; with a packed weight the plain one is not given.
-void run_forward(Call& on, const ConvolutionShape& s, const Array& x, const Array& weight, ConvolutionEnd end,
-                 bool packed, Array& y) {
+void run_forward(Call& on, Method method, const ConvolutionShape& s, const Array& x, const Array& weight,
+                 ConvolutionEnd end, bool packed, Array& y) {
+  if (method) {
+    const ConvolutionPlan plan = method->make({Pass::kForward, x.dtype(), s, packed});
+    packed = packed && plan.pack;
+    if (packed) {
+      end.packed_weight = on.workspace(ConvolutionPlan::room_for(plan.packed_bytes));
+      plan.pack(on(weight), ConvolutionPlan::aligned(end.packed_weight));
+    }
+    void* const workspace = on.workspace(plan.workspace_bytes(packed));
+    return plan(on(x), packed ? ConstView() : on(weight), end, on(y), workspace);
+  }
   const Stream stream = on.stream();
   const int64_t bytes = packed ? convolution_packed_bytes(stream, s, x.dtype()) : 0;
   if (bytes > 0) {
@@ -70,7 +100,30 @@ void run_forward(Call& on, const ConvolutionShape& s, const Array& x, const Arra
   convolution_forward(stream, s, on(x), bytes > 0 ? ConstView() : on(weight), end, on(y), workspace);
 }
 
-void check_forward(std::mt19937_64& random, const std::vector<ConvolutionShape>& shapes) {
+/// The input's gradient from dy and the weight, or the weight's from dy and x.
+void run_gradient(Call& on, Method method, Pass pass, const ConvolutionShape& s, const Array& dy, const Array& other,
+                  Array& result) {
+  const Stream stream = on.stream();
+  const DType dtype = dy.dtype();
+  if (method) {
+    const ConvolutionPlan plan = method->make({pass, dtype, s});
+    plan(on(dy), on(other), {}, on(result), on.workspace(plan.workspace_bytes(false)));
+  } else if (pass == Pass::kBackwardInput) {
+    void* const workspace = on.workspace(convolution_backward_input_workspace(stream, s, dtype));
+    convolution_backward_input(stream, s, on(dy), on(other), on(result), workspace);
+  } else {
+    void* const workspace = on.workspace(convolution_backward_weight_workspace(stream, s, dtype));
+    convolution_backward_weight(stream, s, on(dy), on(other), on(result), workspace);
+  }
+}
+
+/// Winograd's algorithm multiplies sums of inputs and of weights with factors up to 8, whose roundings are that much
+/// larger (Lavin & Gray, arXiv:1509.09308, section 7).
+constexpr double kWinogradError = 4;
+bool is_winograd(Method method) { return method && std::string_view(method->name) == "winograd"; }
+double error_of(Method method) { return is_winograd(method) ? kWinogradError : 1; }
+
+void check_forward(std::mt19937_64& random, const Shapes& shapes) {
   for_each_case(random, shapes, [&](const ConvolutionShape& s, DType dtype, Order order) {
     const Array x = random_array(random, dtype, input_shape(s), -1, 1, order);
     const Array weight = random_array(random, dtype, weight_shape(s), -1, 1, order);
@@ -81,18 +134,12 @@ void check_forward(std::mt19937_64& random, const std::vector<ConvolutionShape>&
     const auto activation = static_cast<ImageActivation>(random() % 6);
     SCOPED_TRACE(testing::Message() << "activation " << static_cast<int>(activation) << ", bias " << with_bias
                                     << ", residual " << with_residual << ", packed " << packed);
-    Array y(dtype, output_shape(s), order);
-    expect_same_in_every_run({&y}, [&](Call& on) {
-      const ConvolutionEnd end{
-          .bias = on.when(with_bias, bias), .residual = on.when(with_residual, residual), .activation = activation};
-      run_forward(on, s, x, weight, end, packed, y);
-    });
-    ExactSums sums(y.numel());
+    ExactSums sums(residual.numel());
     for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(o, x.at(i) * weight.at(w)); });
     // A product that is rounded to 16 bits before the bias is added, and once more before the residual.
     ExactSums rounded = sums;
     const double unit = is_low_precision(dtype) ? epsilon_of(dtype) / 4e-7 : 0;
-    for (int64_t o = 0; o < y.numel(); ++o) {
+    for (int64_t o = 0; o < residual.numel(); ++o) {
       double& size = rounded.size[static_cast<size_t>(o)];
       const double& value = rounded.value[static_cast<size_t>(o)];
       size += std::abs(value) * unit;
@@ -106,7 +153,15 @@ void check_forward(std::mt19937_64& random, const std::vector<ConvolutionShape>&
       rounded.value[o] = activated(activation, rounded.value[o]);
       rounded.size[o] = 1.2 * rounded.size[o] + 1;
     }
-    rounded.expect_near(y, dtype);
+    for_each_method({Pass::kForward, dtype, s, packed}, [&](Method method) {
+      Array y(dtype, output_shape(s), order);
+      expect_same_in_every_run({&y}, [&](Call& on) {
+        const ConvolutionEnd end{
+            .bias = on.when(with_bias, bias), .residual = on.when(with_residual, residual), .activation = activation};
+        run_forward(on, method, s, x, weight, end, packed, y);
+      });
+      rounded.expect_near(y, dtype, error_of(method));
+    });
   });
 }
 TEST_P(Convolution, Forward) { check_forward(random, convolution_cases()); }
@@ -116,21 +171,26 @@ ConvolutionShape pointwise(int64_t in, int64_t out, int64_t height, int64_t widt
   return convolution_shape(2, in, out, 1, {{height, 1, 1, 0}, {width, 1, 1, 0}});
 }
 
+ConvolutionShape depthwise(int64_t batch, int64_t channels, int64_t height, int64_t width, int64_t stride,
+                           int64_t padding) {
+  return convolution_shape(batch, channels, channels, channels,
+                           {{height, 3, stride, padding}, {width, 3, stride, padding}});
+}
+
 /// Images that the CPU computes in the order of memory: a depthwise one of 640 KB, and few channels to many.
+Shapes large_cases() {
+  return {depthwise(2, 9, 131, 118, 2, 1), depthwise(2, 32, 75, 68, 2, 2), depthwise(2, 75, 47, 46, 2, 1),
+          depthwise(2, 33, 71, 70, 2, 0),  pointwise(13, 37, 29, 23),      pointwise(1, 8, 31, 17),
+          pointwise(32, 72, 23, 23),       pointwise(7, 130, 41, 51),      pointwise(9, 40, 29, 19)};
+}
 TEST_P(Convolution, LargeImages) {
-  if (!target().is_cpu()) return;
-  const auto depthwise = [](int64_t channels, int64_t height, int64_t width, int64_t padding) {
-    return convolution_shape(2, channels, channels, channels, {{height, 3, 2, padding}, {width, 3, 2, padding}});
-  };
-  check_forward(random, {depthwise(9, 131, 118, 1), depthwise(32, 75, 68, 2), depthwise(75, 47, 46, 1),
-                         depthwise(33, 71, 70, 0), pointwise(13, 37, 29, 23), pointwise(1, 8, 31, 17),
-                         pointwise(32, 72, 23, 23), pointwise(7, 130, 41, 51), pointwise(9, 40, 29, 19)});
+  if (target().is_cpu()) check_forward(random, large_cases());
 }
 
 /// Shapes of which a block of pixels, a panel of channels or a part of the depth is left over, and others drawn by
 /// chance; kernels shorter than their stride, and padded further than they reach.
-std::vector<ConvolutionShape> uneven_cases(std::mt19937_64& random) {
-  std::vector<ConvolutionShape> shapes = {
+Shapes uneven_cases(std::mt19937_64& random) {
+  Shapes shapes = {
       convolution_shape(2, 16, 9, 1, {{13, 3, 1, 1}, {11, 3, 1, 1}}),   // runs that share a part of the depth
       convolution_shape(1, 70, 23, 1, {{6, 4, 2, 1}, {9, 5, 3, 2}}),    // runs longer than a part
       convolution_shape(3, 18, 41, 1, {{10, 2, 3, 0}, {9, 2, 4, 0}}),   // inputs that no output reads
@@ -144,6 +204,9 @@ std::vector<ConvolutionShape> uneven_cases(std::mt19937_64& random) {
       convolution_shape(2, 40, 23, 1, {{300, 5, 2, 2}}),               // one dimension
       convolution_shape(2, 3, 64, 1, {{35, 3, 1, 1}, {37, 3, 1, 1}}),  // few channels, several parts of the pixels
       convolution_shape(1, 4, 70, 1, {{67, 5, 2, 2}, {75, 3, 2, 0}}),
+      convolution_shape(2, 8, 16, 1, {{5, 3, 1, 1}, {7, 3, 1, 1}}),  // Winograd's algorithm, tiles beyond the image
+      convolution_shape(1, 24, 8, 1, {{1, 3, 1, 1}, {9, 3, 1, 1}}),
+      convolution_shape(3, 40, 24, 1, {{13, 3, 1, 1}, {6, 3, 1, 1}}),
   };
   const auto between = [&](int64_t low, int64_t high) {
     return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
@@ -164,8 +227,8 @@ TEST_P(Convolution, UnevenShapes) {
 
 /// Lines and images that oneDNN computes in strips of fixed lengths: several strips of an image, several images in a
 /// strip, zeros between them, and strips that images do not fill.
-std::vector<ConvolutionShape> strip_cases(std::mt19937_64& random) {
-  std::vector<ConvolutionShape> shapes = {
+Shapes strip_cases(std::mt19937_64& random) {
+  Shapes shapes = {
       convolution_shape(1, 1, 16, 1, {{2803, 10, 5}}),                   // as speech models begin
       convolution_shape(3, 1, 9, 1, {{1301, 7, 2, 3}}),                  // one channel, ends of images within strips
       convolution_shape(5, 3, 4, 1, {{37, 5, 1, 2}}),                    // several images in a strip
@@ -238,26 +301,26 @@ TEST_P(Convolution, NaNIsNotHidden) {
         x.set(x.numel() - 1, INFINITY);
         Array y(dtype, output_shape(s));
         const auto activation = static_cast<ImageActivation>(i);
-        run_kernel([&](Call& on) { run_forward(on, s, x, weight, {.activation = activation}, packed, y); });
+        run_kernel([&](Call& on) { run_forward(on, nullptr, s, x, weight, {.activation = activation}, packed, y); });
         EXPECT_TRUE(std::isnan(y.at(0))) << name_of(dtype) << " " << i << " " << packed;
         EXPECT_EQ(y.at(y.numel() - 1), activation == ImageActivation::kRelu6 ? 6 : INFINITY);
       }
 }
 
-void check_gradient_of_the_input(std::mt19937_64& random, const std::vector<ConvolutionShape>& shapes) {
+void check_gradient_of_the_input(std::mt19937_64& random, const Shapes& shapes) {
   for_each_case(random, shapes, [&](const ConvolutionShape& s, DType dtype, Order order) {
     const Array dy = random_array(random, dtype, output_shape(s), -1, 1, order);
     const Array weight = random_array(random, dtype, weight_shape(s), -1, 1, order);
-    Array dx(dtype, input_shape(s), order);
-    expect_same_in_every_run({&dx}, [&](Call& on) {
-      const int64_t bytes = convolution_backward_input_workspace(on.stream(), s, dtype);
-      convolution_backward_input(on.stream(), s, on(dy), on(weight), on(dx), on.workspace(bytes));
-    });
-    ExactSums sums(dx.numel());
+    ExactSums sums(s.batch * s.in_pixels() * s.in_channels);
     for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(i, dy.at(o) * weight.at(w)); });
     // Columns of 16 bits are rounded before they are added.
     for (double& size : sums.size) size *= is_low_precision(dtype) ? 1 + epsilon_of(dtype) / 4e-7 : 1;
-    sums.expect_near(dx, dtype);
+    for_each_method({Pass::kBackwardInput, dtype, s}, [&](Method method) {
+      Array dx(dtype, input_shape(s), order);
+      expect_same_in_every_run({&dx},
+                               [&](Call& on) { run_gradient(on, method, Pass::kBackwardInput, s, dy, weight, dx); });
+      sums.expect_near(dx, dtype, error_of(method));
+    });
   });
 }
 TEST_P(Convolution, GradientOfTheInput) { check_gradient_of_the_input(random, convolution_cases()); }
@@ -271,49 +334,47 @@ TEST_P(Convolution, GradientOfTheInputOfStrips) {
   if (target().is_cpu()) check_gradient_of_the_input(random, strip_cases(random));
 }
 
-void check_gradient_of_the_weight(std::mt19937_64& random, const std::vector<ConvolutionShape>& shapes) {
+void check_gradient_of_the_weight(std::mt19937_64& random, const Shapes& shapes) {
   for_each_case(random, shapes, [&](const ConvolutionShape& s, DType dtype, Order order) {
     const Array x = random_array(random, dtype, input_shape(s), -1, 1, order);
     const Array dy = random_array(random, dtype, output_shape(s), -1, 1, order);
-    Array dweight(is_low_precision(dtype) && random() % 2 ? float32 : dtype, weight_shape(s), order);
-    expect_same_in_every_run({&dweight}, [&](Call& on) {
-      const int64_t bytes = convolution_backward_weight_workspace(on.stream(), s, dtype);
-      convolution_backward_weight(on.stream(), s, on(dy), on(x), on(dweight), on.workspace(bytes));
-    });
-    ExactSums sums(dweight.numel());
+    const DType result = is_low_precision(dtype) && random() % 2 ? float32 : dtype;
+    ExactSums sums(s.out_channels * s.depth_of_sums());
     for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(w, dy.at(o) * x.at(i)); });
     // cuDNN 9.14 has plans for some shapes only with a result of 16 bits, of sums in fp32; it is then copied to fp32.
     const double of_result = target().name() == "gpu" && is_low_precision(dtype) ? epsilon_of(dtype) : 0;
     for (size_t w = 0; w < sums.size.size(); ++w) sums.size[w] += of_result * std::abs(sums.value[w]) / (8 * 6e-8);
-    sums.expect_near(dweight, dtype);
+    for_each_method({Pass::kBackwardWeight, dtype, s}, [&](Method method) {
+      Array dweight(result, weight_shape(s), order);
+      expect_same_in_every_run({&dweight},
+                               [&](Call& on) { run_gradient(on, method, Pass::kBackwardWeight, s, dy, x, dweight); });
+      sums.expect_near(dweight, dtype, error_of(method));
+    });
   });
 }
 TEST_P(Convolution, GradientOfTheWeight) { check_gradient_of_the_weight(random, convolution_cases()); }
 TEST_P(Depthwise, GradientOfTheWeight) { check_gradient_of_the_weight(random, depthwise_cases()); }
 
 /// Several parts of the images' rows, which are added up; rows of which pixels are left over.
+Shapes depthwise_parts() {
+  return {depthwise(3, 24, 61, 58, 1, 1), depthwise(2, 40, 71, 67, 2, 1), depthwise(5, 8, 5, 3, 1, 0),
+          depthwise(2, 16, 3, 9, 2, 4),   depthwise(1, 72, 9, 11, 1, 2),  depthwise(40, 64, 4, 4, 1, 1)};
+}
 TEST_P(Depthwise, GradientOfTheWeightOfLargeImages) {
-  if (!target().is_cpu()) return;
-  const auto depthwise = [](int64_t batch, int64_t channels, int64_t height, int64_t width, int64_t stride,
-                            int64_t padding) {
-    return convolution_shape(batch, channels, channels, channels,
-                             {{height, 3, stride, padding}, {width, 3, stride, padding}});
-  };
-  check_gradient_of_the_weight(
-      random, {depthwise(3, 24, 61, 58, 1, 1), depthwise(2, 40, 71, 67, 2, 1), depthwise(5, 8, 5, 3, 1, 0),
-               depthwise(2, 16, 3, 9, 2, 4), depthwise(1, 72, 9, 11, 1, 2), depthwise(40, 64, 4, 4, 1, 1)});
+  if (target().is_cpu()) check_gradient_of_the_weight(random, depthwise_parts());
 }
 
 /// 1 x 1: each number of vectors that channels are summed in, channels and pixels left over, and several parts of the
 /// pixels (the last two).
+Shapes pointwise_cases() {
+  return {pointwise(8, 13, 23, 29),  pointwise(16, 72, 17, 41), pointwise(24, 31, 19, 23),  pointwise(32, 7, 13, 31),
+          pointwise(40, 45, 11, 13), pointwise(56, 50, 9, 25),  pointwise(9, 33, 15, 17),   pointwise(120, 1, 7, 9),
+          pointwise(8, 2040, 3, 5),  pointwise(64, 64, 23, 23), pointwise(40, 129, 21, 21), pointwise(136, 125, 5, 7)};
+}
 TEST_P(Convolution, GradientsOfOnePixel) {
   if (!target().is_cpu()) return;
-  const std::vector<ConvolutionShape> shapes = {
-      pointwise(8, 13, 23, 29),  pointwise(16, 72, 17, 41), pointwise(24, 31, 19, 23),  pointwise(32, 7, 13, 31),
-      pointwise(40, 45, 11, 13), pointwise(56, 50, 9, 25),  pointwise(9, 33, 15, 17),   pointwise(120, 1, 7, 9),
-      pointwise(8, 2040, 3, 5),  pointwise(64, 64, 23, 23), pointwise(40, 129, 21, 21), pointwise(136, 125, 5, 7)};
-  check_gradient_of_the_input(random, shapes);
-  check_gradient_of_the_weight(random, shapes);
+  check_gradient_of_the_input(random, pointwise_cases());
+  check_gradient_of_the_weight(random, pointwise_cases());
 }
 
 TEST_P(Convolution, GradientOfTheWeightOfUnevenShapes) {
@@ -350,10 +411,9 @@ TEST_P(ConvolutionColumns, AreCopied) {
 }
 
 /// Many channels of 3 x 3, which the CPU may compute by Winograd's algorithm: some elements of the results.
-TEST_P(Convolution, ManyChannels) {
+void check_many_channels(std::mt19937_64& random, Method method) {
   for (const auto& [batch, in, out, height, width] : std::vector<std::array<int64_t, 5>>{
            {9, 96, 80, 16, 19}, {17, 64, 128, 12, 12}, {20, 24, 40, 5, 7}, {7, 72, 56, 17, 18}}) {
-    if (!target().is_cpu()) continue;
     const bool packed = random() % 2, ends = random() % 2;
     const ConvolutionShape s = convolution_shape(batch, in, out, 1, {{height, 3, 1, 1}, {width, 3, 1, 1}});
     SCOPED_TRACE(describe(s));
@@ -366,11 +426,9 @@ TEST_P(Convolution, ManyChannels) {
     expect_same_in_every_run({&y, &dx, &dweight}, [&](Call& on) {
       ConvolutionEnd end{.bias = on(bias), .residual = on.when(ends, residual)};
       if (ends) end.activation = ImageActivation::kRelu;
-      run_forward(on, s, x, weight, end, packed, y);
-      convolution_backward_input(on.stream(), s, on(dy), on(weight), on(dx),
-                                 on.workspace(convolution_backward_input_workspace(on.stream(), s, float32)));
-      convolution_backward_weight(on.stream(), s, on(dy), on(x), on(dweight),
-                                  on.workspace(convolution_backward_weight_workspace(on.stream(), s, float32)));
+      run_forward(on, method, s, x, weight, end, packed, y);
+      run_gradient(on, method, Pass::kBackwardInput, s, dy, weight, dx);
+      run_gradient(on, method, Pass::kBackwardWeight, s, dy, x, dweight);
     });
     const int64_t pixels = s.in_pixels();
     // The pixel of position k of a kernel around `pixel`, or -1 outside of the image; sign: -1 for the transposed one.
@@ -378,9 +436,9 @@ TEST_P(Convolution, ManyChannels) {
       const int64_t row = pixel / width + sign * (k / 3 - 1), column = pixel % width + sign * (k % 3 - 1);
       return row < 0 || row >= height || column < 0 || column >= width ? -1 : row * width + column;
     };
-    // Winograd's algorithm multiplies sums of inputs and of weights with factors up to 8, whose roundings are that much
-    // larger (Lavin & Gray, arXiv:1509.09308, section 7).
-    const auto expect = [](double got, double want, double size) { ASSERT_NEAR(got, want, 32 * 6e-8 * size + 1e-6); };
+    const auto expect = [](double got, double want, double size) {
+      ASSERT_NEAR(got, want, kWinogradError * 8 * 6e-8 * size + 1e-6);
+    };
     for (int sample = 0; sample < 400; ++sample) {
       // The last element too.
       const auto choose = [&](int64_t count) {
@@ -415,6 +473,24 @@ TEST_P(Convolution, ManyChannels) {
       if (sample % 10 == 0) expect(dweight.at((o * in + i) * 9 + k), slope, slope_size);
     }
   }
+}
+TEST_P(Convolution, EveryMethodHasCases) {
+  Shapes shapes = convolution_cases();
+  for (const Shapes& more : {depthwise_cases(), large_cases(), uneven_cases(random), pointwise_cases()})
+    shapes.insert(shapes.end(), more.begin(), more.end());
+  for (const Method* each = convolution_methods(target().stream()); each && *each; ++each) {
+    const auto computes = [&](const ConvolutionShape& s) {
+      return (*each)->can({Pass::kForward, float32, s}) || (*each)->can({Pass::kBackwardWeight, float32, s});
+    };
+    EXPECT_GE(std::count_if(shapes.begin(), shapes.end(), computes), 3) << (*each)->name;
+  }
+}
+
+TEST_P(Convolution, ManyChannels) {
+  if (!target().is_cpu()) return;
+  check_many_channels(random, nullptr);
+  for (const Method* each = convolution_methods(target().stream()); *each; ++each)
+    if (is_winograd(*each)) check_many_channels(random, *each);
 }
 
 }  // namespace

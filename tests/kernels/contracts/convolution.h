@@ -82,6 +82,7 @@ inline std::vector<ConvolutionShape> depthwise_cases() {
       convolution_shape(2, 4, 4, 4, {{5, 2, 1, 1}, {4, 3, 2, 1}, {6, 2, 1, 0, 2}}),  // three dimensions
       convolution_shape(1, 136, 136, 136, {{13, 7, 1, 3}}),                          // more channels than a warp takes
       convolution_shape(3, 8, 8, 8, {{21, 3, 1, 1}, {19, 3, 1, 1}}),                 // several parts of a gradient
+      convolution_shape(2, 11, 11, 11, {{9, 3, 2, 1}, {7, 3, 2, 1}}),                // channels behind a vector
   };
 }
 
