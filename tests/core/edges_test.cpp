@@ -470,5 +470,38 @@ TEST(Edges, PoolsWithAWindowLargerThanTheImage) {
   EXPECT_THROW(max_pool1d(row(2), 6, {.stride = 2, .padding = 1, .ceil_mode = true}), Error);
 }
 
+/// The gradients are PyTorch's: those of a window of zeros are 0, not 0 times the infinite slope of the root.
+TEST(Edges, GradientsOfPowerPoolsOfZeros) {
+  for (const double power : {2.0, 3.0}) {
+    const Tensor x = tensor({0, 0, 1, 0}, {.dtype = float64}).reshape({1, 1, 4}).set_requires_grad(true);
+    sum(lp_pool1d(x, power, 2)).backward();
+    expect_near(x.grad(), {0, 0, 1, 0}, 1e-12);
+  }
+}
+
+/// A tensor without dimensions counts as one of one element, in its own dtype.
+TEST(Edges, ScalarsAlongADimension) {
+  const Tensor x = full({}, 3);
+  for (const int dim : {0, -1}) {
+    for (const bool keepdim : {false, true}) {
+      for (const Tensor& y :
+           {sum(x, {dim}, keepdim), mean(x, {dim}, keepdim), prod(x, {dim}, keepdim), max(x, {dim}, keepdim),
+            aminmax(x, {dim}, keepdim).min, norm(x, {dim}, keepdim), logsumexp(x, {dim}, keepdim)}) {
+        EXPECT_EQ(y.shape(), Shape{});
+        EXPECT_EQ(y.item<double>(), 3);
+      }
+      EXPECT_EQ(argmax(x, dim, keepdim).shape(), Shape{});
+      EXPECT_EQ(argmin(x, dim, keepdim).item<int64_t>(), 0);
+    }
+  }
+  EXPECT_THROW(sum(x, {1}), Error);
+  EXPECT_THROW(argmax(x, -2), Error);
+  for (const DType dtype : {int64, int32, uint8}) {
+    const Tensor y = bitwise_not(full({}, 3, {.dtype = dtype}));
+    EXPECT_EQ(y.dtype(), dtype);
+    EXPECT_EQ(y.item<int64_t>(), dtype == uint8 ? 252 : -4);
+  }
+}
+
 }  // namespace
 }  // namespace tern::test

@@ -185,7 +185,11 @@ Tensor lp_pool_of(const char* op, int dims, const Tensor& x, double power, const
   TERN_CHECK(is_floating(x.dtype()), op, ": x must be floating, got ", x.dtype());
   int64_t elements = 1;
   for (const int64_t size : kernel.of(op, "kernel", dims)) elements *= size;
-  return pow(mul(pool(pow(x, power), kernel, mean), static_cast<double>(elements)), 1 / power);
+  const Tensor sums = mul(pool(pow(x, power), kernel, mean), static_cast<double>(elements));
+  if (power <= 1) return pow(sums, 1 / power);
+  // The root of 0 has an infinite slope, and 0 inf would be NaN.
+  const Tensor zero = sums.detach() == 0.0;
+  return masked_fill(pow(masked_fill(sums, zero, 1), 1 / power), zero, 0);
 }
 
 }  // namespace

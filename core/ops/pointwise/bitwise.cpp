@@ -34,7 +34,8 @@ Tensor bitwise_or(const Tensor& a, const Tensor& b) { return of_bits(kernels::Bi
 Tensor bitwise_xor(const Tensor& a, const Tensor& b) { return of_bits(kernels::BitwiseXor{}, a, b); }
 Tensor bitwise_not(const Tensor& x) {
   if (x.dtype() == DType::kBool) return logical_not(x);
-  return of_bits(kernels::BitwiseXor{}, x, detail::integer_beside(x, -1));
+  // Of x's dtype, which an x without dimensions would lose to int64.
+  return of_bits(kernels::BitwiseXor{}, x, detail::integer_beside(x, -1).to(x.dtype()));
 }
 Tensor bitwise_left_shift(const Tensor& a, const Tensor& b) { return of_bits(kernels::ShiftLeft{}, a, b, false); }
 Tensor bitwise_right_shift(const Tensor& a, const Tensor& b) { return of_bits(kernels::ShiftRight{}, a, b, false); }

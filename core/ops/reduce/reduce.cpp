@@ -104,6 +104,7 @@ struct Product final : TwiceDifferentiable<Product> {
 };
 
 Tensor arg_extreme(const char* name, const Tensor& x, int dim, bool keepdim, bool largest) {
+  if (x.dim() == 0) return arg_extreme(name, x.reshape({1}), dim, false, largest);
   const int i = x.shape().wrap(dim);
   TERN_CHECK(x.shape()[i] > 0, name, ": dimension ", dim, " of ", x.shape(), " is empty");
   const Tensor index = empty(x.shape().with(i, 1), {DType::kInt64, x.device()});

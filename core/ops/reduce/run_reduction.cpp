@@ -8,12 +8,13 @@ namespace tern::detail {
 uint32_t dimension_bits(const char* op, const Tensor& x, const std::vector<int>& dims) {
   if (dims.empty()) return (1u << x.dim()) - 1;
   uint32_t bits = 0;
+  const Shape shape = x.dim() == 0 ? Shape{1} : x.shape();
   for (int d : dims) {
-    const uint32_t bit = 1u << x.shape().wrap(d);
+    const uint32_t bit = 1u << shape.wrap(d);
     TERN_CHECK(!(bits & bit), op, ": dimension ", d, " is repeated");
     bits |= bit;
   }
-  return bits;
+  return x.dim() == 0 ? 0 : bits;
 }
 
 Shape reduced_shape(const Shape& shape, uint32_t bits, bool keepdim) {
