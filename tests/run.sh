@@ -21,13 +21,15 @@ usage() {
   exit 2
 }
 
-# Of a name: what brings the cases; and whether the machine itself lacks it, which --strict does not fail for.
+# Of a name: what brings the cases; and whether the machine itself lacks it (or PyTorch, which no test needs), which
+# --strict does not fail for.
 way_of() {
   case $1 in
     cuda) echo "install NVIDIA's package cuda-toolkit (https://developer.nvidia.com/cuda-downloads) or set CUDA_HOME, then: ./tern test" ;;
     mpi) echo "apt-get install -y libopenmpi-dev openmpi-bin && ./tern test" ;;
     data) echo "TERN_DATA=FOLDER ./tern test, where FOLDER holds the data sets (CONTRIBUTING.md)" ;;
     levels) echo "cmake -B $build -DTERN_CPU_LEVELS='v2;v3;v4' && ./tern test" ;;
+    pytorch) echo "tests/golden/random_ops.py FOLDER, which needs PyTorch, then: TERN_RANDOM_OPS=FOLDER ./tern test --full" ;;
     options) echo "cmake -B $build -DOPTION=ON, with the option that is named, then: ./tern test" ;;
     gpu) echo "./tern --cuda test, on a machine with an NVIDIA GPU and its driver" ;;
     cpu) echo "./tern test, on a machine whose processor has it" ;;
@@ -38,7 +40,7 @@ way_of() {
     *) echo "what the reason says" ;;
   esac
 }
-machine_lacks=" gpu cpu memory root user sanitizer emulator "
+machine_lacks=" pytorch gpu cpu memory root user sanitizer emulator "
 
 strict=0 allowed=" " arguments=()
 while (($#)); do
