@@ -46,13 +46,10 @@ list(TRANSFORM TERN_PCH_HEADERS REPLACE "(.+)" "<\\1>")
 # have headers and an optimisation of their own: g++ takes the level of a precompiled header, whatever the command says.
 function(tern_precompile target)
   if(target MATCHES "^tern_(models|cli)" AND TERN_FAST_BUILD)
-    # From a precompiled header g++ 12 takes the deleting function of Module for one of another kind than its new.
-    target_compile_options(${target} PRIVATE $<$<CXX_COMPILER_ID:GNU>:-Wno-mismatched-new-delete>)
-    if(TERN_OBJECTS_models AND NOT TERN_CUDA)  # which defines a macro for those that use models
+    if(TERN_OBJECTS_models)
       target_precompile_headers(${target} REUSE_FROM ${TERN_OBJECTS_models})
     else()
-      target_precompile_headers(${target} PRIVATE ${TERN_PCH_HEADERS} <nlohmann/json.hpp>
-                                ${PROJECT_SOURCE_DIR}/cmake/include/tern/models/model.h)
+      target_precompile_headers(${target} PRIVATE ${TERN_PCH_HEADERS} <nlohmann/json.hpp>)
     endif()
   elseif(TERN_OBJECTS_core)
     target_precompile_headers(${target} REUSE_FROM ${TERN_OBJECTS_core})
