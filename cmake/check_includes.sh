@@ -38,8 +38,11 @@ check_floors() {
       }
       below["data/without"] = "data/without " data  # in place of some files of the others
       below["dist"] = "dist nn optim " data
-      below["tern.h"] = below["models"] = "models " below["dist"]
-      below["tests"] = "tests bench " below["models"]
+      below["tern.h"] = below["models"] = cli = "models " below["dist"]
+      count = split("/options /launch /run /commands", inner)  # of the program, whose main file is the highest
+      for (i = 1; i <= count; ++i) cli = below["models/cli" inner[i]] = "models/cli" inner[i] " " cli
+      below["models/cli"] = "models/cli " cli
+      below["tests"] = "tests bench " below["models/cli"]
       below["bench"] = "bench " below["models"]
       # A program is linked with one of these two, and nothing else includes them.
       count = split("cuda no_cuda", either)
@@ -57,16 +60,22 @@ check_floors() {
       close(path)
       return found
     }
-    # The floors of core and data are their folders; core/tensor.h, whose path is public, belongs to core/tensor.
-    function floor_of(path,   parts) {
+    # The floors of core, data and models/cli are their folders; core/tensor.h, whose path is public, belongs to
+    # core/tensor, and a file of models/cli itself stands above the folders.
+    function floor_of(path,   parts, depth) {
       if (path == "core/tensor.h") return "core/tensor"
-      split(path, parts, "/")
+      depth = split(path, parts, "/")
+      if (parts[1] "/" parts[2] == "models/cli")
+        return depth == 3 ? "models/cli" : "models/cli/" parts[3]
       return parts[1] ~ /^(core|data)$/ || (parts[1] "/" parts[2]) in below ? parts[1] "/" parts[2] : parts[1]
     }
     FNR == 1 {
       floor = floor_of(FILENAME)
-      if (!(floor in below))
-        report(substr(floor, 1, 4) " has no floor " substr(floor, 6) "; its files are in the folders of its floors")
+      if (!(floor in below)) {
+        match(floor, "/[^/]*$")
+        report(substr(floor, 1, RSTART - 1) " has no floor " substr(floor, RSTART + 1) \
+               "; its files are in the folders of its floors")
+      }
     }
     /^[ \t]*#[ \t]*include[ \t]*[<"]/ {
       sub(/\r$/, "")

@@ -100,6 +100,16 @@ const ModelFamily& family_of(const std::string& path) {
   });
 }
 
+const ModelPreset* ModelFamily::preset_named(const std::string& preset) const {
+  const auto found = std::find_if(presets.begin(), presets.end(), [&](const auto& p) { return p.name == preset; });
+  return found == presets.end() ? nullptr : &*found;
+}
+
+const ModelPreset* ModelFamily::preset_of_set(const std::string& set) const {
+  const ModelPreset* const preset = preset_named(set);
+  return preset && *preset->size == 0 ? preset : nullptr;
+}
+
 std::unique_ptr<Model> load_by_family(const std::string& path, const BuildOptions& options) {
   return family_of(path).load(path, options);
 }

@@ -27,6 +27,7 @@ struct TrainingRecipe {
   double warmup = 0.1, label_smoothing = 0, mixup = 0;
   /// --progressive-resize for an input of so many pixels a side; null: images do not grow.
   int64_t (*progressive_resize)(int64_t size) = nullptr;
+  const char* first_size = "";  // the same for --help: "17/32 of it, 16 or more"
   const char* augment = "default";
   const char* tta = "none";
   const char* split = "";  // of a set with official parts
@@ -37,6 +38,12 @@ struct ModelPreset {
   const char* name = "";
   const char* size = "";                   // for --help: "128 x 2 layers"; empty: not offered on the command line
   const TrainingRecipe* recipe = nullptr;  // from scratch; null: that of all models of images
+  bool large = false;                      // of texts: from scratch too it has the defaults of fine-tuning
+};
+
+/// What --help says of an option for the models of a family.
+struct OptionNote {
+  std::string option, text;  // "--freeze", "encoder.* of a distilbert"
 };
 
 struct ModelFamily {
@@ -50,9 +57,16 @@ struct ModelFamily {
   /// The default preset for images of so many pixels a side, 0 where they differ. Null: the first one.
   const char* (*preset_for)(int64_t side) = nullptr;
   bool sized_by_data = false;  // a new model is made for the size of the images, if they all have one
-  double small_lr = 5e-4;      // learning rate of a text model from scratch, except the preset "base"
+  double small_lr = 5e-4;      // learning rate of a text model from scratch, unless it is large
   /// Whether weights without a config.json have this family's names; null: it reads none.
   bool (*recognizes)(const StateView& weights) = nullptr;
+  std::vector<OptionNote> notes = {};
+
+  /// Null if there is none.
+  const ModelPreset* preset_named(const std::string& preset) const;
+  /// The size that the family has for a set of data in place of its first one: a preset that is not offered and is
+  /// called like the set. Null if there is none.
+  const ModelPreset* preset_of_set(const std::string& set) const;
 };
 
 /// For ModelFamily::load.

@@ -35,22 +35,6 @@ std::string described_model(const std::string& name, const TensorSet& set) {
   return set.prefix.empty() ? name : name + " (" + set.description() + ")";
 }
 
-namespace {
-
-/// Whole numbers in their order, which sorted names do not have (0, 1, 10, 2); other names as they are.
-std::vector<std::string> by_value(std::vector<std::string> names) {
-  const auto value_of = [](const std::string& name) {
-    int64_t value = -1;
-    return data::parse_integer(name, value) ? value : int64_t{-1};
-  };
-  if (std::all_of(names.begin(), names.end(), [&](const std::string& name) { return value_of(name) >= 0; }))
-    std::sort(names.begin(), names.end(),
-              [&](const std::string& a, const std::string& b) { return value_of(a) < value_of(b); });
-  return names;
-}
-
-}  // namespace
-
 HeadChoice choose_head(const std::vector<std::string>& stored, data::LabelKind kind, const BuildOptions& options) {
   using data::LabelKind;
   const std::vector<std::string>& wanted = options.labels;
@@ -64,7 +48,8 @@ HeadChoice choose_head(const std::vector<std::string>& stored, data::LabelKind k
   if (numbers && stored.size() != wanted.size()) return {wanted, false, counts};
   if (numbers) return {wanted, true, "it gives numbers, as the data has them"};
   const data::KnownLabels known(stored);
-  const std::vector<std::string> named = kind == LabelKind::kSeveral ? by_value(wanted) : wanted;
+  std::vector<std::string> named = wanted;
+  if (kind == LabelKind::kSeveral) data::sort_by_value(named);  // sorted names have 10 before 2
   const data::LabelMatch match = known.match(named);
   const std::set<int32_t> outputs(match.outputs.begin(), match.outputs.end());
   if (outputs.size() != stored.size())

@@ -1,7 +1,6 @@
 #include "tern/data/datasets/label_index.h"
 
 #include <algorithm>
-#include <numeric>
 
 #include "tern/core/io/pickle.h"
 #include "tern/data/files/utf8.h"
@@ -16,11 +15,6 @@ std::string label_key(std::string_view name) {
   if (key == "neg") return "negative";
   if (key == "pos") return "positive";
   return key;
-}
-
-bool all_integers(const std::vector<std::string>& names) {
-  int64_t value = 0;
-  return std::all_of(names.begin(), names.end(), [&](const std::string& name) { return parse_integer(name, value); });
 }
 
 }  // namespace
@@ -117,20 +111,9 @@ int32_t LabelIndex::id(std::string_view label, const Location& where) {
   return id;
 }
 
-std::vector<std::string> LabelIndex::finish(std::string_view source, std::vector<int32_t>& labels,
-                                            LabelOrder label_order) {
-  const bool numeric = label_order == LabelOrder::kIntegersByValue && all_integers(names_);
-  std::vector<int32_t> order(names_.size());
-  std::iota(order.begin(), order.end(), 0);
-  const auto number = [&](int32_t i) {
-    int64_t value = 0;
-    parse_integer(names_[i], value);
-    return value;
-  };
-  std::sort(order.begin(), order.end(),
-            [&](int32_t a, int32_t b) { return numeric ? number(a) < number(b) : names_[a] < names_[b]; });
-  std::vector<std::string> sorted;
-  for (const int32_t i : order) sorted.push_back(names_[i]);
+std::vector<std::string> LabelIndex::finish(std::string_view source, std::vector<int32_t>& labels, LabelOrder order) {
+  std::vector<std::string> sorted = names_;
+  if (order != LabelOrder::kIntegersByValue || !sort_by_value(sorted)) std::sort(sorted.begin(), sorted.end());
   LabelMatch match;
   if (known_.empty()) {
     for (size_t i = 0; i < sorted.size(); ++i) match.outputs.push_back(static_cast<int32_t>(i));
@@ -140,7 +123,7 @@ std::vector<std::string> LabelIndex::finish(std::string_view source, std::vector
     if (log_ && !match.how.empty()) log_(std::string(source) + ": " + match.how);
   }
   std::vector<int32_t> ids(names_.size());
-  for (size_t i = 0; i < order.size(); ++i) ids[order[i]] = match.outputs[i];
+  for (size_t i = 0; i < sorted.size(); ++i) ids[ids_.at(sorted[i])] = match.outputs[i];
   for (int32_t& label : labels) label = ids[label];
   return known_.empty() ? sorted : known_.names();
 }

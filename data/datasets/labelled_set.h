@@ -44,6 +44,18 @@ struct LoadOptions {
   std::function<void(const std::string&)> log = {};  // one line each: what is fetched, skipped, or not as published
 };
 
+/// How `tern train` trains on a set of images where the user says nothing else, and what its images allow.
+struct SetTraining {
+  const char* title = "";  // what --help calls the set; empty: its name
+  /// In place of the model's recipe; epochs 0: the set has none.
+  int64_t epochs = 0;
+  double lr = 0, mixup = 0;
+  int64_t most_epochs = 0;      // of a recipe of the model's; 0: as many as that says
+  const char* unmirrored = "";  // what the images show, where a mirror image of one is not of its class
+  bool augmented = true;        // false: an image fills its pixels, so that a shift cuts a part off
+  const char* policy = "";      // what AutoAugment found for it (kNamedPolicies); empty: another set's
+};
+
 /// A set that is found by its name: a row in the list of text_readers.cpp or image_set.cpp. read() leaves known_labels
 /// to load_text and load_images, which renumber the set.
 template <class Set>
@@ -53,7 +65,16 @@ struct NamedSet {
   Set (*read)(const LoadOptions& options) = nullptr;
   std::optional<std::string> (*find)() = nullptr;  // the folder on this machine; null: the set is embedded
   const char* folder = "";                         // its name in $TERN_DATA
+  SetTraining training = {};                       // of images
 };
+
+/// The set of that name, or null.
+template <class Set>
+const NamedSet<Set>* find_named(const std::vector<NamedSet<Set>>& sets, const std::string& name) {
+  for (const NamedSet<Set>& set : sets)
+    if (set.name == name) return &set;
+  return nullptr;
+}
 
 /// "imdb, sentences"; notes: with them.
 template <class Set>

@@ -152,8 +152,8 @@ TextSet read_imdb(const LoadOptions& options) {
 }
 
 TextSet read_source(const std::string& source, const LoadOptions& options) {
-  for (const NamedSet<TextSet>& set : named_text_sets())
-    if (set.name == source) return with_known_labels(set.read(options), options, LabelOrder::kIntegersByValue);
+  if (const NamedSet<TextSet>* const set = find_named(named_text_sets(), source))
+    return with_known_labels(set->read(options), options, LabelOrder::kIntegersByValue);
   std::error_code error;
   if (fs::is_directory(source, error)) return read_text_folder(source, options);
   const std::string extension = lower_ascii(fs::path(source).extension().string());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "tern/core/io/pickle.h"
 
@@ -18,6 +19,17 @@ bool parse_integer(std::string_view text, int64_t& value) {
   if (digits.empty() || digits.size() > 18 || (digits[0] == '0' && text != "0")) return false;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   return error == std::errc() && end == text.data() + text.size();
+}
+
+bool sort_by_value(std::vector<std::string>& names) {
+  const auto value_of = [](const std::string& name) {
+    int64_t value = 0;
+    return parse_integer(name, value) ? std::optional(value) : std::nullopt;
+  };
+  if (!std::all_of(names.begin(), names.end(), value_of)) return false;
+  std::sort(names.begin(), names.end(),
+            [&](const std::string& a, const std::string& b) { return value_of(a) < value_of(b); });
+  return true;
 }
 
 std::string_view trim(std::string_view text) {

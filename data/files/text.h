@@ -19,6 +19,8 @@ std::ostream& operator<<(std::ostream& out, const Location& location);
 /// Parses a canonical decimal integer of at most 18 digits ("0", "-7", "12", not "01" or "1.0"); false if `text` is
 /// none.
 bool parse_integer(std::string_view text, int64_t& value);
+/// Sorts names that are all integers by their values, and returns true; otherwise leaves them as they are.
+bool sort_by_value(std::vector<std::string>& names);
 
 /// `text` without leading and trailing ASCII space.
 std::string_view trim(std::string_view text);

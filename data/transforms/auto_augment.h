@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "tern/data/images/image.h"
 #include "tern/data/plan/shuffle.h"
@@ -71,6 +72,8 @@ struct SubPolicy {
   PolicyStep steps[2];
 };
 enum class AugmentPolicy : uint8_t { kImageNet, kCifar10, kSvhn };
+inline constexpr std::pair<const char*, AugmentPolicy> kNamedPolicies[] = {
+    {"cifar10", AugmentPolicy::kCifar10}, {"imagenet", AugmentPolicy::kImageNet}, {"svhn", AugmentPolicy::kSvhn}};
 /// The 25 sub-policies that were found for a data set (Cubuk et al., arXiv:1805.09501, tables 7 to 9).
 std::span<const SubPolicy> sub_policies(AugmentPolicy policy);
 

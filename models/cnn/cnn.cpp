@@ -175,7 +175,10 @@ ModelFamily cnn_family() {
           .presets_note = " (default: speedrun for images of 16 to 64 pixels a side, otherwise resnet18)",
           .preset_for = CnnConfig::preset_for,
           .sized_by_data = true,
-          .recognizes = CnnConfig::recognizes};
+          .recognizes = CnnConfig::recognizes,
+          .notes = {{"--freeze", "layer[1-3].*,bn1.* of a cnn"},
+                    {"--dropout", "EfficientNet's stochastic depth is its own"},
+                    {"--attention", "CNNs: Grad-CAM of the label"}}};
 }
 
 }  // namespace tern::models

@@ -25,6 +25,7 @@ constexpr TrainingRecipe kSpeedrun = {.epochs = 16,
                                       .warmup = 0,
                                       .label_smoothing = 0.2,
                                       .progressive_resize = first_size,
+                                      .first_size = "17/32 of it, 16 or more",
                                       .augment = "alternating",
                                       .tta = "flip-shift",
                                       .split = "train-test"};

@@ -11,8 +11,9 @@ constexpr const char* kType = "distilbert";
 constexpr struct {
   ModelPreset preset;
   int64_t width, layers, heads;
-} kDistilBertPresets[] = {
-    {{"tiny", "128 x 2 layers"}, 128, 2, 2}, {{"small", "256 x 4"}, 256, 4, 4}, {{"base", "768 x 6"}, 768, 6, 12}};
+} kDistilBertPresets[] = {{{"tiny", "128 x 2 layers"}, 128, 2, 2},
+                          {{"small", "256 x 4"}, 256, 4, 4},
+                          {{.name = "base", .size = "768 x 6", .large = true}, 768, 6, 12}};
 
 constexpr ConfigField<DistilBertConfig> kDistilBertFields[] = {
     {"activation", &DistilBertConfig::activation},

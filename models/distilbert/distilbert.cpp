@@ -169,7 +169,8 @@ ModelFamily distilbert_family() {
           .model_types = {"distilbert"},
           .presets = DistilBertConfig::presets(),
           .load = load_model<DistilBert>,
-          .make = make};
+          .make = make,
+          .notes = {{"--freeze", "encoder.* of a distilbert"}}};
 }
 
 }  // namespace tern::models

@@ -275,8 +275,7 @@ void CheckpointFolder::prune(const TrainPosition& newest) const {
   }
 }
 
-std::optional<std::string> newest_checkpoint(const std::string& path, const CheckpointFolder::Log& log,
-                                             const std::string& run) {
+std::optional<std::string> newest_checkpoint(const std::string& path, const Log& log, const std::string& run) {
   std::vector<fs::path> all = checkpoints_in(path);
   if (all.empty()) return std::nullopt;
   std::string reason;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "tern/core/autograd/parameter.h"
+#include "tern/models/log.h"
 #include "tern/models/trainer/evaluation.h"
 
 namespace tern::models {
@@ -52,8 +53,6 @@ struct CheckpointOwner {
 
 class CheckpointFolder {
  public:
-  using Log = std::function<void(const std::string&)>;
-
   /// `path`: RUN/checkpoints. Keeps the newest `keep` (>= 1), and the one made when the best epoch was validated.
   /// Removes temporary folders of earlier processes, so only one process may use the folder at a time.
   CheckpointFolder(std::string path, int64_t keep, CheckpointOwner owner = {});
@@ -82,8 +81,7 @@ class CheckpointFolder {
 
 /// The newest complete checkpoint in a folder of them; nothing if there are none. Damaged ones, and those that another
 /// run than `run` wrote ("": any run), are skipped, with one line each to `log`. Throws Error if there are no others.
-std::optional<std::string> newest_checkpoint(const std::string& path, const CheckpointFolder::Log& log,
-                                             const std::string& run = "");
+std::optional<std::string> newest_checkpoint(const std::string& path, const Log& log, const std::string& run = "");
 
 /// Throws Error when state.json of a checkpoint has the id of another run than `run`. Checkpoints of earlier programs
 /// have none, and "" stands for any run.

@@ -246,7 +246,9 @@ ModelFamily vit_family() {
           .load = load_model<ViT>,
           .make = make,
           .presets_note = ", these with patch 16 at 224 x 224",
-          .recognizes = has_vit_names};
+          .recognizes = has_vit_names,
+          .notes = {{"--image-size", "a ViT's position embeddings are interpolated"},
+                    {"--attention", "ViT: attention rollout"}}};
 }
 
 }  // namespace tern::models

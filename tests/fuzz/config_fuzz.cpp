@@ -1,5 +1,7 @@
 // config.json and preprocessor_config.json of models, and run.json of a run.
 
+#include <nlohmann/json.hpp>
+
 #include "tern/models/cli/options/option_record.h"
 #include "tern/models/cli/options/train_arguments.h"
 #include "tern/models/cli/run/run_folder.h"

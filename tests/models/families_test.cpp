@@ -98,7 +98,9 @@ void add_bag() {
                       .model_types = {"bag"},
                       .presets = {{"narrow", "8"}, {"wide", "32"}},
                       .load = load_model<Bag>,
-                      .make = make_bag});
+                      .make = make_bag,
+                      .small_lr = 0.02,
+                      .notes = {{"--freeze", "word.* of a bag"}}});
     return true;
   }();
   EXPECT_TRUE(added);
@@ -145,6 +147,8 @@ TEST_F(Families, TheProgramTrainsEvaluatesAndPredicts) {
   EXPECT_TRUE(has(answers, "\nbad"));
   EXPECT_TRUE(has(cli::presets_help(), "bag: narrow (8) or wide (32)"));
   EXPECT_TRUE(has(cli::models_help(), "bag (texts)"));
+  EXPECT_TRUE(has(cli::notes_on("--freeze"), ", word.* of a bag"));
+  EXPECT_TRUE(has(cli::lr_help(), "bag: 0.02)"));
 
   const auto pipeline = TextPipeline::load(run);
   EXPECT_EQ(pipeline.model().labels(), (std::vector<std::string>{"bad", "good"}));

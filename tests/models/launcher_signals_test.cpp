@@ -1,6 +1,6 @@
 // Which signals count as one request to save and end, their forwarding, and cleanup when a process is killed.
 
-#include "tern/models/cli/end_requests.h"
+#include "tern/models/cli/launch/end_requests.h"
 #include "tern/tests/models/launcher_test.h"
 
 namespace tern::cli {

@@ -1,6 +1,6 @@
 // SVG documents: the whole text for small input, well-formed XML for any.
 
-#include "tern/models/cli/plot.h"
+#include "tern/models/cli/run/plot.h"
 
 #include <gtest/gtest.h>
 

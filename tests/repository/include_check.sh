@@ -9,7 +9,7 @@ failed=0
 
 new_tree() {
   rm -rf "$tree"
-  mkdir -p "$tree"/{kernels/base,core/{device,memory,tensor,ops,cuda,no_cuda},nn,optim,data/{files,images,loaders,without},dist/cuda,models,tests/core,bench}
+  mkdir -p "$tree"/{kernels/base,core/{device,memory,tensor,ops,cuda,no_cuda},nn,optim,data/{files,images,loaders,without},dist/cuda,models/cli/{options,launch,run,commands},tests/core,bench}
   echo '#include <string>' >"$tree/kernels/base/check.h"
   printf '%s\n' '#pragma once' '#include "tern/kernels/base/check.h"' 'inline int view() { return 1; }' >"$tree/kernels/view.h"
   echo '#include "tern/kernels/view.h"' >"$tree/core/device/device.h"
@@ -28,7 +28,12 @@ new_tree() {
   printf '#include "tern/%s"\n' nn/module.h optim/sgd.h data/loaders/loader.h >"$tree/dist/parallel.h"
   printf '#include "tern/%s"\n' dist/parallel.h core/cuda/stream.h >"$tree/dist/cuda/group.h"
   echo '#include "tern/dist/parallel.h"' >"$tree/models/model.h"
-  echo '#include "tern/models/model.h"' >"$tree/tests/core/model.cpp"
+  echo '#include "tern/models/model.h"' >"$tree/models/cli/options/options.h"
+  echo '#include "tern/models/cli/options/options.h"' >"$tree/models/cli/launch/launcher.h"
+  echo '#include "tern/models/cli/launch/launcher.h"' >"$tree/models/cli/run/plan.h"
+  echo '#include "tern/models/cli/run/plan.h"' >"$tree/models/cli/commands/train.h"
+  echo '#include "tern/models/cli/commands/train.h"' >"$tree/models/cli/program.h"
+  printf '#include "tern/models/%s"\n' model.h cli/program.h cli/run/plan.h >"$tree/tests/core/model.cpp"
   echo '#include "tern/models/model.h"' >"$tree/tern.h"
 }
 
@@ -86,6 +91,13 @@ rejects floors data/image.h '#include "tern/data/files/text.h"' 'data has no flo
 rejects floors dist/parallel.h '#include "tern/models/model.h"' 'dist may not include models'
 rejects floors models/model.h '#include "tern/tern.h"' 'models may not include tern.h'
 rejects floors models/model.h '#include "tern/tests/core/model.cpp"' 'models may not include tests'
+rejects floors models/model.h '#include "tern/models/cli/options/options.h"' 'models may not include models/cli/options'
+rejects floors models/cli/options/options.h '#include "tern/models/cli/launch/launcher.h"' 'models/cli/options may not include models/cli/launch'
+rejects floors models/cli/launch/launcher.h '#include "tern/models/cli/run/plan.h"' 'models/cli/launch may not include models/cli/run'
+rejects floors models/cli/run/plan.h '#include "tern/models/cli/commands/train.h"' 'models/cli/run may not include models/cli/commands'
+rejects floors models/cli/commands/train.h '#include "tern/models/cli/program.h"' 'models/cli/commands may not include models/cli'
+rejects floors models/cli/help/text.h '#include "tern/models/model.h"' 'models/cli has no floor help'
+rejects floors tern.h '#include "tern/models/cli/options/options.h"' 'tern.h may not include models/cli/options'
 rejects floors core/tensor.h '#include "check.h"' 'write the include as "tern/..."'
 rejects floors core/tensor.h '#include "../kernels/view.h"' 'write the include as "tern/..."'
 rejects floors core/tensor.h '#include <tern/kernels/view.h>' 'write the include as "tern/..."'

@@ -7,12 +7,14 @@
 #include "tern/core/io/file_kind.h"
 #include "tern/dist/loop/world.h"
 #include "tern/models/cli/commands/commands.h"
-#include "tern/models/cli/commands/evaluation_text.h"
+#include "tern/models/cli/launch/process_end.h"
 #include "tern/models/cli/options/matmul_options.h"
 #include "tern/models/cli/options/option_record.h"
 #include "tern/models/cli/options/train_arguments.h"
 #include "tern/models/cli/run/data_sets.h"
-#include "tern/models/cli/version.h"
+#include "tern/models/cli/run/evaluation_text.h"
+#include "tern/models/cli/run/resume.h"
+#include "tern/models/cli/run/version.h"
 #include "tern/models/families.h"
 #include "tern/models/image/image_task.h"
 #include "tern/models/text/text_pipeline.h"
@@ -49,42 +51,51 @@ struct EvalOptions : ModelOptions {
   bool json = option(&Self::json, false, "--json", "print one JSON object", Compared::kNowhere);
 };
 
-/// What was given, with what the run was trained with where nothing else is said: the same data, split and length.
-EvalOptions with_record(const EvalOptions& given) {
+/// What is evaluated.
+struct EvalPlan {
+  std::string data, split, fold;
+  uint64_t seed = 0;
+  int64_t max_length = 0;  // 0: the model's
+  std::string views;
+  bool whole = false;   // a file or folder given by hand, unless a split is given or the set has parts
+  bool of_run = false;  // the rows that the test after training was of
+};
+
+/// By the options and, where they say nothing else, what the run was trained with: the same data, split and length.
+const EvalPlan plan_evaluation(const EvalOptions& given) {
   const TrainArguments trained = arguments_of_run(given.dir);
-  EvalOptions options = given;
-  if (given.data.empty()) {
+  const bool own_data = given.data.empty(), own_rows = own_data && given.split.empty() && given.fold.empty();
+  const bool own_seed = own_data && !given.given("--seed");
+  if (own_data) {
     const std::string record = (std::filesystem::path(given.dir) / "run.json").string();
     if (trained.data.empty())
       throw UsageError("eval: --data is needed: " + record + " does not record the training data");
     TERN_CHECK(is_named_set(trained.data) || tern::detail::name_exists(trained.data), record, ": the run's data '",
                trained.data, "' is not found, neither here nor where the run was started; give --data");
-    options.data = trained.data;
-    if (given.split.empty() && given.fold.empty()) {
-      options.split = trained.split;
-      options.fold = trained.fold;
-    }
-    if (!given.given("--seed")) options.seed = trained.seed;
   }
-  if (given.tta.empty()) options.tta = views_of_run(trained);
-  if (given.max_length == 0) options.max_length = trained.max_length;
-  return options;
+  return {.data = own_data ? trained.data : given.data,
+          .split = own_rows ? trained.split : given.split,
+          .fold = own_rows ? trained.fold : given.fold,
+          .seed = own_seed ? trained.seed : given.seed,
+          .max_length = given.max_length > 0 ? given.max_length : trained.max_length,
+          .views = given.tta.empty() ? views_of_run(trained) : given.tta,
+          .whole = !own_data,
+          .of_run = own_rows && own_seed};
 }
 
 DType dtype_of(const std::string& name, Device device) {
   return name == "bf16" ? bfloat16 : name == "fp16" ? float16 : name == "auto" ? autocast_dtype(device) : float32;
 }
 
-/// A file or folder given by hand is evaluated whole; a set with an official split, or a named split, on its test
-/// part.
-std::vector<int32_t> rows_to_evaluate(const EvalOptions& a, bool other_data, const data::LabelledSet& set) {
-  if (other_data && a.split.empty() && a.fold.empty() && set.parts.empty()) {
+/// A set with an official split, or a named split, is evaluated on its test part.
+std::vector<int32_t> rows_to_evaluate(const EvalPlan& plan, const data::LabelledSet& set) {
+  if (plan.whole && plan.split.empty() && plan.fold.empty() && set.parts.empty()) {
     std::vector<int32_t> rows(set.labels.size());
     std::iota(rows.begin(), rows.end(), 0);
     return rows;
   }
-  const data::Split split = data::make_split(set, a.split, a.fold, a.seed);
-  TERN_CHECK(!split.test.empty(), "eval: ", a.split.empty() ? "the default split" : "the split '" + a.split + "'",
+  const data::Split split = data::make_split(set, plan.split, plan.fold, plan.seed);
+  TERN_CHECK(!split.test.empty(), "eval: ", plan.split.empty() ? "the default split" : "the split '" + plan.split + "'",
              " of ", set.name, " has no test rows; give --split or --data");
   return split.test;
 }
@@ -110,18 +121,18 @@ Evaluated with_damage(const models::Evaluation& result, const models::Model& mod
   return {result, model.label_kind(), model.labels(), result.is_finite() ? "" : models::first_non_finite(model)};
 }
 
-Evaluated evaluate_texts(const EvalOptions& a, bool other_data, dist::World& world, const Log& log,
+Evaluated evaluate_texts(const EvalOptions& a, const EvalPlan& plan, dist::World& world, const models::Log& log,
                          const models::EvaluateOptions& options) {
   const auto pipeline = models::TextPipeline::load(a.dir, {.device = world.group()->device(), .log = log});
   models::SequenceClassifier& model = pipeline.model();
   const data::LabelKind kind = model.label_kind();
   TERN_CHECK(kind != data::LabelKind::kNumber || model.labels().size() == 1, a.dir, ": the model gives ",
              model.labels().size(), " numbers for a text; evaluation is of one");
-  const LabelledTexts data = load_texts(a.data, kind, model.labels(), log);
-  const std::vector<int32_t> rows = rows_to_evaluate(a, other_data, data.texts);
+  const LabelledTexts data = load_texts(plan.data, kind, model.labels(), log);
+  const std::vector<int32_t> rows = rows_to_evaluate(plan, data.texts);
   compare_rows(
       rows, [&] { return data.texts.content_hash() + " and the labels " + data.labels_hash(); }, world);
-  const int64_t length = a.max_length > 0 ? std::min(a.max_length, model.max_positions()) : model.max_positions();
+  const int64_t length = plan.max_length > 0 ? std::min(plan.max_length, model.max_positions()) : model.max_positions();
   const auto tokens = tokenize_texts(data.texts, pipeline.tokenizer(), length, log);
   const std::vector<int32_t> labels = kind == data::LabelKind::kOne ? data.texts.labels : std::vector<int32_t>();
   return with_damage(models::evaluate(model, tokens, labels, rows, a.batch_tokens, pipeline.tokenizer().pad_id(),
@@ -129,38 +140,31 @@ Evaluated evaluate_texts(const EvalOptions& a, bool other_data, dist::World& wor
                      model);
 }
 
-Evaluated evaluate_images(const EvalOptions& a, bool other_data, dist::World& world, const Log& log,
+Evaluated evaluate_images(const EvalOptions& a, const EvalPlan& plan, dist::World& world, const models::Log& log,
                           const models::EvaluateOptions& options) {
   const auto pipeline = models::ImagePipeline::load(a.dir, {.device = world.group()->device(), .log = log});
-  const auto set = std::make_shared<const data::ImageSet>(load_image_set(a.data, pipeline.model().labels(), log));
-  const std::vector<int32_t> rows = rows_to_evaluate(a, other_data, *set);
+  const auto set = std::make_shared<const data::ImageSet>(load_image_set(plan.data, pipeline.model().labels(), log));
+  const std::vector<int32_t> rows = rows_to_evaluate(plan, *set);
   compare_rows(
       rows, [&] { return set->content_hash(); }, world);
-  return with_damage(models::evaluate(pipeline, set, rows,
-                                      {.views = models::test_time_views(a.tta), .log = log, .validation = options}),
-                     pipeline.model());
+  return with_damage(
+      models::evaluate(pipeline, set, rows,
+                       {.views = models::test_time_views(plan.views), .log = log, .validation = options}),
+      pipeline.model());
 }
 
 void print(const Evaluated& evaluated, bool json) {
   const auto& [result, kind, labels, damage] = evaluated;
-  if (json)
-    std::cout << json_text(report_record(kind, labels, result)) << "\n";
-  else
-    std::cout << report_text(kind, labels, result) << "\n";
+  std::cout << (json ? report_json : report_text)(kind, labels, result) << "\n";
   std::cout.flush();
-}
-
-/// Whether the rows are those that the test after training was of.
-bool is_of_run(const EvalOptions& given) {
-  return given.data.empty() && given.split.empty() && given.fold.empty() && !given.given("--seed");
 }
 
 /// Into the folder of a run; a folder of another kind is left as it is. The picture of the run's own test rows is kept
 /// apart from that of others.
-void write_picture(const EvalOptions& given, const Evaluated& evaluated, const Log& log) {
-  const std::filesystem::path folder(given.dir);
+void write_picture(const std::string& dir, bool of_run, const Evaluated& evaluated, const models::Log& log) {
+  const std::filesystem::path folder(dir);
   if (evaluated.kind != data::LabelKind::kOne || !tern::detail::name_exists((folder / "run.json").string())) return;
-  const char* const name = is_of_run(given) ? "confusion_matrix.svg" : "confusion_matrix_other.svg";
+  const char* const name = of_run ? "confusion_matrix.svg" : "confusion_matrix_other.svg";
   const std::string path = (folder / name).string();
   try {
     write_atomically(path, confusion_svg(evaluated.labels, evaluated.result));
@@ -184,11 +188,10 @@ int evaluate(const EvalOptions& given) {
     restore_autotune(given.dir, device, log);
     const bool images = models::family_of(given.dir).kind == models::ModelKind::kImages;
     check_options_are_for(images ? For::kImages : For::kTexts, given);
-    const EvalOptions options = with_record(given);
-    const bool other_data = !given.data.empty();
+    const EvalPlan plan = plan_evaluation(given);
     const Evaluated evaluated =
-        (images ? evaluate_images : evaluate_texts)(options, other_data, world, log,
-                                                    {.dtype = dtype_of(options.dtype, device),
+        (images ? evaluate_images : evaluate_texts)(given, plan, world, log,
+                                                    {.dtype = dtype_of(given.dtype, device),
                                                      .should_stop = [] { return pending_signal() != 0; },
                                                      .group = world.group().get()});
     check_interrupted();
@@ -196,7 +199,7 @@ int evaluate(const EvalOptions& given) {
     TERN_CHECK(evaluated.result.is_finite(), not_finite_text("eval", evaluated.result), "; ",
                evaluated.damage.empty() ? "its weights are finite, so its training diverged, or --dtype overflows"
                                         : evaluated.damage);
-    if (world.group()->rank() == 0) write_picture(given, evaluated, log);
+    if (world.group()->rank() == 0) write_picture(given.dir, plan.of_run, evaluated, log);
     print(evaluated, given.json);
     world.finish();
     return 0;
@@ -209,9 +212,8 @@ int evaluate(const EvalOptions& given) {
 
 Command eval_command() {
   const auto options = std::make_shared<EvalOptions>();
-  return {"eval", "metrics and loss of a trained folder",
-          "Example: tern eval runs/distilbert-20250131-120000 --data reviews.csv", options,
-          [options] { return evaluate(*options); }};
+  return {"eval", "metrics and loss of a trained folder", "Example: tern eval " + example_run() + " --data reviews.csv",
+          options, [options] { return evaluate(*options); }};
 }
 
 }  // namespace tern::cli

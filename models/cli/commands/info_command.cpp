@@ -2,6 +2,7 @@
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tern/core/device/backend.h"
@@ -14,9 +15,11 @@
 #include "tern/dist/loop/world.h"
 #include "tern/kernels/gemm.h"
 #include "tern/models/cli/commands/commands.h"
+#include "tern/models/cli/launch/process_end.h"
 #include "tern/models/cli/options/common_options.h"
+#include "tern/models/cli/options/train_help.h"
 #include "tern/models/cli/run/run_folder.h"
-#include "tern/models/cli/version.h"
+#include "tern/models/cli/run/version.h"
 #include "tern/models/pretrained.h"
 #include "tern/nn/nn.h"
 
@@ -161,7 +164,7 @@ int info(const InfoOptions& a) {
 Command info_command() {
   const auto options = std::make_shared<InfoOptions>();
   return {"info", "this machine, a model folder, or a file of weights (safetensors or PyTorch's)",
-          "Example: tern info runs/distilbert-20250131-120000", options, [options] { return info(*options); }};
+          "Example: tern info " + example_run(), options, [options] { return info(*options); }};
 }
 
 }  // namespace tern::cli

@@ -10,6 +10,7 @@
 #include "tern/models/cli/launch/launcher.h"
 #include "tern/models/cli/launch/rank_program.h"
 #include "tern/models/cli/options/common_options.h"
+#include "tern/models/cli/options/train_help.h"
 #include "tern/models/cli/run/run_folder.h"
 
 namespace tern::cli {
@@ -41,7 +42,8 @@ std::vector<std::string> arguments_of(const std::vector<std::string>& command) {
 
 int launch(const LaunchOptions& a, const std::vector<std::string>& command) {
   if (command.empty())
-    throw UsageError("nothing to start: tern launch --nproc 2 -- train distilbert ..., or -- ./my_program ...");
+    throw UsageError("nothing to start: tern launch --nproc 2 -- train " + example_family().name +
+                     " ..., or -- ./my_program ...");
   if (command[0] == "launch") throw UsageError("the command to start cannot be 'launch'");
   if (command[0] == "predict" || command[0] == "tokenize")
     throw UsageError("'" + command[0] +
@@ -86,7 +88,8 @@ Command launch_command(const std::vector<std::string>& launched) {
       "Each process trains on different batches, of the size that --batch-size or --batch-tokens gives; a step uses "
       "all of them together.\n"
       "A program of yours (./my_program ARGUMENTS) finds its rank by dist::detect_launch(), or dist::Accelerator.\n"
-      "Example: tern launch --nproc 2 -- train distilbert --max-steps 100",
+      "Example: tern launch --nproc 2 -- train " +
+          example_family().name + " --max-steps 100",
       options, [options, launched] { return launch(*options, launched); }};
 }
 

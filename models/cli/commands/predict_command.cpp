@@ -12,10 +12,12 @@
 #include "tern/core/io/pickle.h"
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/commands/line_input.h"
+#include "tern/models/cli/launch/process_end.h"
 #include "tern/models/cli/options/common_options.h"
 #include "tern/models/cli/options/matmul_options.h"
 #include "tern/models/cli/options/option_record.h"
-#include "tern/models/cli/options/train_arguments.h"
+#include "tern/models/cli/options/train_help.h"
+#include "tern/models/cli/run/resume.h"
 #include "tern/models/families.h"
 #include "tern/models/image/image_pipeline.h"
 #include "tern/models/text/text_pipeline.h"
@@ -48,8 +50,8 @@ struct PredictOptions : ModelOptions {
                            Words{models::test_time_names()}, For::kImages);
   std::string attention =
       option(&Self::attention, "", "--attention",
-             "images: write into this folder, as PNG, each image lit by what the model attended to (ViT: attention "
-             "rollout; CNNs: Grad-CAM of the label)",
+             "images: write into this folder, as PNG, each image lit by what the model attended to (" +
+                 notes_on("--attention", "; ") + ")",
              For::kImages);
 };
 
@@ -334,7 +336,7 @@ int predict(const PredictOptions& a) {
 Command predict_command() {
   const auto options = std::make_shared<PredictOptions>();
   return {"predict", "label lines of text, or image files, by a trained folder",
-          "Example: echo 'A wonderful film.' | tern predict runs/distilbert-20250131-120000", options,
+          "Example: echo 'A wonderful film.' | tern predict " + example_run(), options,
           [options] { return predict(*options); }};
 }
 

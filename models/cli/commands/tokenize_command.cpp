@@ -1,9 +1,11 @@
 #include <iostream>
+#include <nlohmann/json.hpp>
 
 #include "tern/data/files/text.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/commands/line_input.h"
+#include "tern/models/cli/launch/process_end.h"
 #include "tern/models/cli/options/common_options.h"
 #include "tern/models/cli/options/option_record.h"
 #include "tern/models/cli/run/run_folder.h"

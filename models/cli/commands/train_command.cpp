@@ -2,37 +2,36 @@
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/options/train_arguments.h"
 #include "tern/models/cli/run/resume.h"
+#include "tern/models/cli/run/train_run.h"
 
 namespace tern::cli {
 namespace {
 
-constexpr const char* kExamples = R"(Examples:
-  tern train distilbert                                  the data at hand, the tiny model
-  tern train distilbert --data reviews.csv --epochs 5    a file with the columns label and text
-  tern train distilbert --init DIR --lr 5e-5             fine-tune a folder that transformers saved
-  tern train vit --data photos --preset tiny             images photos/train/LABEL/*.jpg)";
+std::string examples() {
+  const models::ModelFamily &texts = example_family(), &images = example_family(models::ModelKind::kImages);
+  std::string all = "Examples:";
+  const auto add = [&](std::string command, const std::string& what) {
+    command.resize(50, ' ');
+    all += "\n  tern " + command + what;
+  };
+  add("train " + texts.name, std::string("the data at hand, the ") + texts.presets.front().name + " model");
+  add("train " + texts.name + " --data reviews.csv --epochs 5", "a file with the columns label and text");
+  add("train " + texts.name + " --init DIR --lr 5e-5", "fine-tune a folder that transformers saved");
+  add("train " + images.name + " --data photos --preset " + images.presets.front().name,
+      "images photos/train/LABEL/*.jpg");
+  return all;
+}
 
 struct ResumeOptions : CommonOptions {
   using Self = ResumeOptions;
   std::string run = option(&Self::run, "", "run", "the folder of the run, or one of its checkpoints", Required{});
 };
 
-/// The options of the run, with those that decide no bit as they are given now.
-TrainArguments options_of_run(const ResumeOptions& given) {
-  const std::string folder = plan_resume(given.run, "", "").run_folder;
-  TrainArguments options = recorded_arguments(folder, dist::detect_launch().size);
-  options.resume = given.run;
-  if (given.given("--device")) options.device = given.device;
-  options.threads = given.threads;
-  options.quiet = given.quiet;
-  return options;
-}
-
 }  // namespace
 
 Command train_command(const std::vector<std::string>& arguments) {
   const auto options = std::make_shared<TrainArguments>();
-  return {"train", "train a model and leave a run folder", kExamples, options, [options, arguments] {
+  return {"train", "train a model and leave a run folder", examples(), options, [options, arguments] {
             check_train_arguments(*options);
             return train_run(*options, arguments);
           }};
@@ -41,10 +40,10 @@ Command train_command(const std::vector<std::string>& arguments) {
 Command resume_command(const std::vector<std::string>& arguments) {
   const auto options = std::make_shared<ResumeOptions>();
   return {"resume", "continue a stopped run, with the options it was started with",
-          "Example: tern resume runs/distilbert-20250131-120000", options, [options, arguments] {
+          "Example: tern resume " + example_run(), options, [options, arguments] {
             if (options->given("--seed"))
               throw UsageError("resume: --seed belongs to the run; it continues with the one it was started with");
-            const TrainArguments train = options_of_run(*options);
+            const TrainArguments train = arguments_to_resume(options->run, *options, dist::detect_launch().size);
             check_train_arguments(train);
             return train_run(train, arguments);
           }};

@@ -23,8 +23,8 @@
 
 #include "tern/core/io/file_kind.h"
 #include "tern/kernels/base/check.h"
-#include "tern/models/cli/commands/commands.h"
-#include "tern/models/cli/end_requests.h"
+#include "tern/models/cli/launch/end_requests.h"
+#include "tern/models/cli/launch/process_end.h"
 #include "tern/models/cli/launch/rank_process.h"
 #include "tern/models/cli/launch/rank_program.h"
 

@@ -18,7 +18,6 @@
 #include "tern/core/io/pickle.h"
 #include "tern/dist/store/rendezvous.h"
 #include "tern/kernels/base/check.h"
-#include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/launch/rank_process.h"
 
 namespace tern::cli {

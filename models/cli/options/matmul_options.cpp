@@ -16,7 +16,7 @@ std::string file_in(const std::string& folder) { return (std::filesystem::path(f
 
 }  // namespace
 
-void apply_matmul_options(const MatmulOptions& options, Device device, const Log& log) {
+void apply_matmul_options(const MatmulOptions& options, Device device, const models::Log& log) {
   if (device.is_cuda()) {
     set_compute_settings({.tf32 = options.tf32, .autotune = options.autotune});
     return;
@@ -25,7 +25,7 @@ void apply_matmul_options(const MatmulOptions& options, Device device, const Log
   if (options.autotune) log("--autotune has no effect on " + device.str() + ": there is nothing to choose from");
 }
 
-void restore_autotune(const std::string& folder, Device device, const Log& log) {
+void restore_autotune(const std::string& folder, Device device, const models::Log& log) {
   if (!device.is_cuda()) return;
   std::error_code ignored;
   if (!std::filesystem::exists(file_in(folder), ignored)) return;

@@ -2,18 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
-#include <filesystem>
 
-#include "tern/core/io/file_kind.h"
-#include "tern/data/datasets/image_set.h"
-#include "tern/data/datasets/text_set.h"
-#include "tern/models/cli/options/option_record.h"
-#include "tern/models/cli/run/data_sets.h"
-#include "tern/models/cli/run/run_folder.h"
 #include "tern/models/families.h"
 
 namespace tern::cli {
-namespace fs = std::filesystem;
 namespace {
 
 void check(bool condition, const std::string& message) {
@@ -29,24 +21,6 @@ void check_model(const std::string& model) {
 }
 
 }  // namespace
-
-TrainArguments arguments_of_run(const std::string& folder) {
-  TrainArguments trained;
-  const fs::path path = fs::path(folder) / "run.json";
-  if (!tern::detail::name_exists(path.string())) return trained;
-  const Json record = RunFolder::read_record(folder);
-  from_record(trained, record["options"], path.string());
-  // Relative paths were given as seen from where the run was started.
-  const fs::path then = record.value("folder", "");
-  std::error_code error;
-  for (std::string* given : {&trained.data, &trained.init})
-    if (!given->empty() && !(given == &trained.data && is_named_set(*given)) && fs::path(*given).is_relative() &&
-        fs::exists(then / *given, error))
-      *given = (then / *given).string();
-  return trained;
-}
-
-std::string views_of_run(const TrainArguments& trained) { return trained.tta.empty() ? "none" : trained.tta; }
 
 void check_one_of_split_and_fold(const std::string& split, const std::string& fold) {
   check(split.empty() || fold.empty(), "--split and --fold exclude each other");
@@ -88,33 +62,6 @@ std::optional<int64_t> parse_recompute(const std::string& text) {
   const auto [stopped, error] = std::from_chars(text.data() + 6, end, blocks);
   if (error != std::errc() || stopped != end || blocks < 1 || blocks > 1000000) return std::nullopt;
   return blocks;
-}
-
-std::string models_help() {
-  std::vector<std::string> names;
-  for (const models::ModelFamily& family : models::model_families())
-    names.push_back(family.name + (family.kind == models::ModelKind::kImages ? " (images)" : " (texts)"));
-  return "the model: " + models::in_words(names);
-}
-
-std::string data_help() {
-  return "texts: " + data::names_of(data::named_text_sets(), true) +
-         ", a .csv, .tsv or .jsonl file with a label and a text column (--task), or a folder train/LABEL/*.txt; "
-         "images: " +
-         data::names_of(data::named_image_sets(), true) +
-         " or a folder train/LABEL/*.{png,jpg}; default: imdb or cifar10 where it is on this machine, otherwise the "
-         "embedded set";
-}
-
-std::string presets_help() {
-  std::string help;
-  for (const models::ModelFamily& family : models::model_families()) {
-    std::vector<std::string> sizes;
-    for (const models::ModelPreset& preset : family.presets)
-      if (*preset.size != 0) sizes.push_back(std::string(preset.name) + " (" + preset.size + ")");
-    help += family.name + ": " + models::in_words(sizes) + family.presets_note + "; ";
-  }
-  return help + "default: the first of the model, unless stated (vit for digits: a smaller one)";
 }
 
 For kind_of(const TrainArguments& arguments) {

@@ -8,7 +8,8 @@
 
 #include "tern/data/datasets/split.h"
 #include "tern/models/cli/options/common_options.h"
-#include "tern/models/cli/run/freeze.h"
+#include "tern/models/cli/options/freeze.h"
+#include "tern/models/cli/options/train_help.h"
 #include "tern/models/image/test_time.h"
 #include "tern/models/trainer/trainer.h"
 
@@ -33,15 +34,11 @@ std::optional<std::pair<int64_t, double>> parse_checkpoint_every(const std::stri
 /// --image-cache and --memory-limit: "0", "500MB", "4GB"; units of 1000. Nothing when the text is of another form.
 std::optional<int64_t> parse_bytes(const std::string& text);
 
-// Help that names the model families, their sizes and the data sets.
-std::string models_help();
-std::string data_help();
-std::string presets_help();
-
-/// What the user gave, or what a run makes of it (train_defaults.h). "", 0 and nothing, where they are a default that
+/// What the user gave, or what a run makes of it (TrainPlan). "", 0 and nothing, where they are a default that
 /// the option does not accept, mean "by the rule that --help gives".
 struct TrainArguments : ModelOptions {
   using Self = TrainArguments;
+  using Recipe = models::TrainingRecipe;
 
   std::string model = option(&Self::model, "", "model", models_help(), Required{});
   // The rows themselves are compared.
@@ -52,12 +49,12 @@ struct TrainArguments : ModelOptions {
              "list in .jsonl) or regression (the label is a number); auto: several where the file has \"labels\", "
              "otherwise one",
              Words{"auto", "single_label", "multi_label", "regression"}, For::kTexts);
-  std::string split =
-      option(&Self::split, "", "--split",
-             "official, train-test (the official one without validation), 80/10/10 (percent), 35000/5000/10000 (rows) "
-             "or all; default: the set's split, or 80/10/10; cnn's speedrun: train-test where the set has an official "
-             "one and nothing needs validation",
-             Form{kSplitForm, data::is_split});
+  std::string split = option(
+      &Self::split, "", "--split",
+      "official, train-test (the official one without validation), 80/10/10 (percent), 35000/5000/10000 (rows) "
+      "or all; default: the set's split, or 80/10/10" +
+          for_recipes(&Recipe::split, "; ", ": ") + " where the set has an official one and nothing needs validation",
+      Form{kSplitForm, data::is_split});
   std::string fold = option(&Self::fold, "", "--fold", "i/k: the i-th of k stratified parts is the test set",
                             Form{kFoldForm, data::is_fold});
   std::string out =
@@ -71,47 +68,44 @@ struct TrainArguments : ModelOptions {
       Compared::kBetweenRanks);
   std::string freeze =
       option(&Self::freeze, "", "--freeze",
-             "names of parameters that are not trained, with * ? [1-3] as in file names: layer[1-3].*,bn1.* of a "
-             "cnn, encoder.* of a distilbert; batch norms without a trained parameter keep their statistics",
+             "names of parameters that are not trained, with * ? [1-3] as in file names: " + notes_on("--freeze") +
+                 "; batch norms without a trained parameter keep their statistics",
              Form{"patterns of parameter names with commas between them, such as layer1.*,bn1.*", is_freeze_option});
   int64_t image_size = option(&Self::image_size, 0, "--image-size",
-                              "pixels of a side of the input; a ViT's position embeddings are interpolated; default: "
-                              "the model's, for a new cnn that of the data",
+                              "pixels of a side of the input; " + notes_on("--image-size", "; ") +
+                                  "; default: the model's, for a new " + sized_by_data() + " that of the data",
                               Bounds{1, 1 << 14}, For::kImages);
   int64_t progressive_resize = option(
       &Self::progressive_resize, 0, "--progressive-resize",
       "pixels of a side of the training images in the first epoch; they grow to the size of the model's input in "
-      "the first four fifths of the epochs; default: always that size, for cnn's speedrun 17/32 of it, 16 or more",
+      "the first four fifths of the epochs; default: always that size" +
+          for_recipes(&Recipe::first_size),
       Bounds{1, 1 << 14}, For::kImages);
-  std::string augment =
-      option(&Self::augment, "default", "--augment",
-             "default (mirror images, not of digits, and shifts where all images have the model's size, not of files; "
-             "for cnn's speedrun: alternating), none, "
-             "alternating (shifts of up to 2 pixels with reflected borders, and each image is mirrored in every second "
-             "epoch), or the default after a policy of operations: "
-             "autoaugment (the policy found for the data, CIFAR-10's or ImageNet's), trivial (TrivialAugmentWide), "
-             "randaug (RandAugment)",
-             Words{"default", "none", "alternating", "autoaugment", "autoaugment-cifar10", "autoaugment-imagenet",
-                   "autoaugment-svhn", "trivial", "randaug"},
-             For::kImages);
+  std::string augment = option(
+      &Self::augment, "default", "--augment",
+      "default (mirror images, not of " + unmirrored() +
+          ", and shifts where all images have the model's size, not of files" +
+          for_recipes(&Recipe::augment, "; for ", ": ") +
+          "), none, "
+          "alternating (shifts of up to 2 pixels with reflected borders, and each image is mirrored in every second "
+          "epoch), or the default after a policy of operations: "
+          "autoaugment (the policy found for the data, CIFAR-10's or ImageNet's), trivial (TrivialAugmentWide), "
+          "randaug (RandAugment)",
+      augment_words(), For::kImages);
   double random_erase = option(&Self::random_erase, 0, "--random-erase",
                                "probability that a random rectangle of an image is erased (Random Erasing); 0: none",
                                Bounds{0, 1}, For::kImages);
   std::optional<double> mixup =
-      option(&Self::mixup, std::nullopt, "--mixup", "images: alpha of MixUp; 0: none; default: 0, for digits 0.3",
+      option(&Self::mixup, std::nullopt, "--mixup", "images: alpha of MixUp; 0: none; default: 0" + mixup_of_sets(),
              Bounds{0, 1000}, For::kImages);
   double cutmix =
       option(&Self::cutmix, 0, "--cutmix", "images: alpha of CutMix; 0: none", Bounds{0, 1000}, For::kImages);
   std::optional<double> label_smoothing =
       option(&Self::label_smoothing, std::nullopt, "--label-smoothing",
-             "images: share of the target that is distributed over all labels; default: 0, for cnn's speedrun 0.2",
+             "images: share of the target that is distributed over all labels; default: 0" +
+                 for_recipes(&Recipe::label_smoothing),
              Bounds{0, 1}, For::kImages);
-  int64_t epochs =
-      option(&Self::epochs, 0, "--epochs",
-             "passes over the training rows; default: 3 with --init (distilbert: or --preset base), otherwise by the "
-             "size of the set, 2 to 10 for texts, 10 for images, 40 for digits, 16 for cnn's speedrun, 3 for its quick "
-             "and for MNIST",
-             Bounds{1, 1000000});
+  int64_t epochs = option(&Self::epochs, 0, "--epochs", epochs_help(), Bounds{1, 1000000});
   int64_t max_steps =
       option(&Self::max_steps, 0, "--max-steps", "stop after this many steps", Bounds{1, int64_t{1} << 40});
   int64_t patience =
@@ -121,12 +115,7 @@ struct TrainArguments : ModelOptions {
              Bounds{1, 1000000});
   double min_delta = option(&Self::min_delta, 0, "--min-delta",
                             "with --patience: by more than how much a metric must be better", Bounds{0, kMaxReal});
-  std::optional<double> lr =
-      option(&Self::lr, std::nullopt, "--lr",
-             "learning rate; default: 5e-5 with --init (distilbert: or --preset base), otherwise 5e-4 for texts (lstm: "
-             "2e-3), 1e-3 for images, 2e-3 for digits, for cnn's speedrun 0.17 times the square root of (images a step "
-             "/ 1000)",
-             Bounds{0, kMaxReal});
+  std::optional<double> lr = option(&Self::lr, std::nullopt, "--lr", lr_help(), Bounds{0, kMaxReal});
   // A run that goes on has the rate that was found.
   std::string find_lr =
       option(&Self::find_lr, "", "--find-lr",
@@ -150,21 +139,22 @@ struct TrainArguments : ModelOptions {
              Compared::kNowhere);
   std::string optimizer = option(&Self::optimizer, "", "--optimizer",
                                  "of the weights (muon: of the hidden layers' matrices, with AdamW for all else); "
-                                 "default: adamw, for cnn's speedrun muon; one of:",
+                                 "default: adamw" +
+                                     for_recipes(&Recipe::optimizer) + "; one of:",
                                  Words{models::optimizer_names()});
-  std::optional<double> momentum = option(&Self::momentum, std::nullopt, "--momentum",
-                                          "of sgd (default: 0.9), rmsprop (default: 0) and muon (default: 0.95, for "
-                                          "cnn's speedrun 1 - 0.2 x images a step / 1000, from 0 to 0.95)",
-                                          Bounds{0, 0x1.fffffffffffffp-1});
+  std::optional<double> momentum =
+      option(&Self::momentum, std::nullopt, "--momentum",
+             "of sgd (default: 0.9), rmsprop (default: 0) and muon (default: 0.95" + for_recipes(momentum_of) + ")",
+             Bounds{0, 0x1.fffffffffffffp-1});
   bool nesterov = option(&Self::nesterov, false, "--nesterov", "sgd: Nesterov's momentum");
   double weight_decay =
       option(&Self::weight_decay, 0.01, "--weight-decay", "of matrices, not of biases and norms", Bounds{0, kMaxReal});
   std::string schedule =
       option(&Self::schedule, "linear", "--schedule", "of the learning rate:", Words{optim::schedule_names()});
-  std::optional<double> warmup =
-      option(&Self::warmup, std::nullopt, "--warmup",
-             "steps (1 or more) or a fraction of all steps; not of one-cycle; default: 0.1, for cnn's speedrun 0",
-             Bounds{0, kStepsOrFraction.maximum});
+  std::optional<double> warmup = option(
+      &Self::warmup, std::nullopt, "--warmup",
+      "steps (1 or more) or a fraction of all steps; not of one-cycle; default: 0.1" + for_recipes(&Recipe::warmup),
+      Bounds{0, kStepsOrFraction.maximum});
   std::optional<double> schedule_gamma =
       option(&Self::schedule_gamma, std::nullopt, "--schedule-gamma",
              "step, multi-step and plateau: factor of the rate at each fall, default: 0.1; exponential: factor of each "
@@ -211,11 +201,11 @@ struct TrainArguments : ModelOptions {
              Bounds{0, 1000000});
   std::optional<double> lookahead_alpha = option(&Self::lookahead_alpha, std::nullopt, "--lookahead-alpha",
                                                  "with --lookahead: the part of the way, default: 0.5", Bounds{0, 1});
-  std::optional<double> dropout =
-      option(&Self::dropout, std::nullopt, "--dropout",
-             "everywhere; EfficientNet's stochastic depth is its own; default: the model's, except for small models of "
-             "texts from scratch 0.5, and 0.3 from 4 MB of text on",
-             Bounds{0, 1});
+  std::optional<double> dropout = option(&Self::dropout, std::nullopt, "--dropout",
+                                         "everywhere; " + notes_on("--dropout", "; ") +
+                                             "; default: the model's, except for small models of texts "
+                                             "from scratch 0.5, and 0.3 from 4 MB of text on",
+                                         Bounds{0, 1});
   std::string dtype =
       option(&Self::dtype, "auto", "--dtype",
              "fp32; bf16 or fp16: mixed precision, fp32 weights and 16-bit matrix products; bf16-true or fp16-true: "
@@ -241,8 +231,8 @@ struct TrainArguments : ModelOptions {
              Bounds{2, int64_t{1} << 40}, For::kTexts);
   int64_t batch_size = option(&Self::batch_size, 0, "--batch-size",
                               "texts: sequences a step, padded to the longest, instead of packing; images a "
-                              "step; default: 64, with --init 16, for cnn's speedrun 1000, less with fewer than "
-                              "50,000 training images (50 steps an epoch), but 64 or more",
+                              "step; default: 64, with --init 16" +
+                                  for_recipes(batch_size_of),
                               Bounds{1, 1000000});
   // At resume the batches of a step are compared, of all processes: check_same_run().
   int64_t accumulate =
@@ -268,8 +258,8 @@ struct TrainArguments : ModelOptions {
              "continue a run: its folder or one of its checkpoints, or auto: the run in --out, if there is one",
              Compared::kNowhere);
   std::string tta = option(&Self::tta, "", "--tta",
-                           "images: test-time augmentation of the test after training, as in eval; default: none, for "
-                           "cnn's speedrun flip-shift (not of digits); one of:",
+                           "images: test-time augmentation of the test after training, as in eval; default: none" +
+                               for_recipes(&Recipe::tta) + " (not of " + unmirrored() + "); one of:",
                            Words{models::test_time_names()}, For::kImages, Compared::kBetweenRanks);
   bool group_by_length = option(&Self::group_by_length, false, "--group-by-length",
                                 "with --batch-size: sequences of similar lengths, less padding", For::kTexts);
@@ -302,12 +292,6 @@ struct TrainArguments : ModelOptions {
 /// What the named model reads. Throws Error when there is no such model.
 For kind_of(const TrainArguments& arguments);
 
-/// What the run in `folder` was started with, with the defaults of its data and model, and paths as seen from here; the
-/// options' own defaults where the folder has no run.json. Throws Error when that cannot be read.
-TrainArguments arguments_of_run(const std::string& folder);
-/// The views of the test after that training (models/image/test_time.h).
-std::string views_of_run(const TrainArguments& trained);
-
 /// What the named schedule takes.
 optim::ScheduleParameters schedule_parameters(const TrainArguments& arguments);
 /// Throws UsageError when an option of another schedule is given, or one that the schedule needs is not.
@@ -317,9 +301,6 @@ void check_schedule_arguments(const TrainArguments& arguments);
 void check_optimizer_arguments(const TrainArguments& arguments);
 /// Throws UsageError when options exclude each other, or are for other models than the one that is named.
 void check_train_arguments(const TrainArguments& arguments);
-
-/// One run of `tern train`: runs to the end and returns the exit status. `command`: the command line, for the record.
-int train_run(const TrainArguments& given, std::vector<std::string> command);
 
 /// How a run computes.
 struct Precision {

@@ -6,6 +6,7 @@
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/files/sha256.h"
 #include "tern/kernels/kernel.h"
+#include "tern/models/cli/launch/process_end.h"
 #include "tern/models/text/text_task.h"
 
 namespace tern::cli {
@@ -14,7 +15,7 @@ namespace {
 template <class Set>
 Set load(Set (*load_by)(const std::string& source, const data::LoadOptions& options),
          const std::vector<data::NamedSet<Set>>& named, std::string source,
-         const std::vector<std::string>& known_labels, const Log& log) {
+         const std::vector<std::string>& known_labels, const models::Log& log) {
   if (source.empty()) {
     std::string report;
     source = data::default_set(named, report);
@@ -86,7 +87,7 @@ bool is_named_set(const std::string& source) {
 }
 
 LabelledTexts load_texts(const std::string& source, std::optional<data::LabelKind> kind,
-                         const std::vector<std::string>& known_labels, const Log& log) {
+                         const std::vector<std::string>& known_labels, const models::Log& log) {
   LabelledTexts all{.kind = kind ? *kind : data::label_kind_of(source)};
   if (source.empty() && all.kind != data::LabelKind::kOne)
     throw UsageError("--data is needed: several labels and numbers are read from a .csv, .tsv or .jsonl file");
@@ -107,12 +108,13 @@ LabelledTexts load_texts(const std::string& source, std::optional<data::LabelKin
   return all;
 }
 
-data::ImageSet load_image_set(const std::string& source, const std::vector<std::string>& known_labels, const Log& log) {
+data::ImageSet load_image_set(const std::string& source, const std::vector<std::string>& known_labels,
+                              const models::Log& log) {
   return load(data::load_images, data::named_image_sets(), source, known_labels, log);
 }
 
 std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextSet& texts, const data::WordPiece& tokenizer,
-                                                     int64_t max_length, const Log& log) {
+                                                     int64_t max_length, const models::Log& log) {
   const data::TokenizeOptions options{.max_length = max_length,
                                       .first_id = tokenizer.cls_id(),
                                       .last_id = tokenizer.sep_id(),

@@ -11,7 +11,7 @@
 #include "tern/data/datasets/target_set.h"
 #include "tern/data/datasets/text_set.h"
 #include "tern/data/datasets/token_set.h"
-#include "tern/models/cli/commands/commands.h"
+#include "tern/models/log.h"
 
 namespace tern::cli {
 
@@ -42,11 +42,12 @@ bool is_named_set(const std::string& source);
 // `source`: what --data names; if it is empty, the first named set that needs no download, reported through `log`.
 /// `kind`: nothing: as the file is labelled (data::label_kind_of).
 LabelledTexts load_texts(const std::string& source, std::optional<data::LabelKind> kind,
-                         const std::vector<std::string>& known_labels, const Log& log);
-data::ImageSet load_image_set(const std::string& source, const std::vector<std::string>& known_labels, const Log& log);
+                         const std::vector<std::string>& known_labels, const models::Log& log);
+data::ImageSet load_image_set(const std::string& source, const std::vector<std::string>& known_labels,
+                              const models::Log& log);
 
 /// [CLS] ids [SEP] of every text, at most max_length tokens each; from the cache where it can be.
 std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextSet& texts, const data::WordPiece& tokenizer,
-                                                     int64_t max_length, const Log& log);
+                                                     int64_t max_length, const models::Log& log);
 
 }  // namespace tern::cli

@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <sstream>
 
 #include "tern/core/io/atomic_file.h"
-#include "tern/models/cli/plot.h"
+#include "tern/models/cli/run/plot.h"
 
 namespace tern::cli {
 namespace {

@@ -1,5 +1,6 @@
+#include <nlohmann/json.hpp>
+
 #include "tern/data/transforms/auto_augment.h"
-#include "tern/models/cli/options/train_defaults.h"
 #include "tern/models/cli/run/data_sets.h"
 #include "tern/models/cli/run/workload.h"
 #include "tern/models/image/image_task.h"
@@ -16,11 +17,11 @@ class ImageWorkload final : public Workload {
     ImageFacts facts{
         .data = set_->name, .side = side(), .processes = setting.ranks(), .has_parts = !set_->parts.empty()};
     // The default split does not depend on the number of images, and the size of a batch on those that it leaves.
-    split(*set_, data::LabelKind::kOne, with_defaults(given, facts), set_->label_names);
+    split(*set_, data::LabelKind::kOne, given, split_of(given, facts), set_->label_names);
     facts.images = static_cast<int64_t>(split_.train.size());
-    options_ = with_defaults(given, facts);
-    check_optimizer_arguments(options_);
-    if (const int64_t bytes = parse_bytes(options_.image_cache).value(); bytes > 0 && !set_->in_memory())
+    plan_.emplace(plan_run(given, facts));
+    check_optimizer_arguments(*plan_);
+    if (const int64_t bytes = parse_bytes(plan_->image_cache).value(); bytes > 0 && !set_->in_memory())
       cache_ = std::make_shared<data::ImageCache>(bytes);
     make_pipeline();
     task_.emplace(*pipeline_, set_, split_.train, split_.validation, task_options());
@@ -59,44 +60,43 @@ class ImageWorkload final : public Workload {
   double training_flops_per_item() const override { return 3 * pipeline_->model().forward_flops(); }
 
  private:
-  std::string describe_batch() const override { return std::to_string(options_.batch_size) + " images"; }
+  std::string describe_batch() const override { return std::to_string(plan_->batch_size) + " images"; }
   std::string describe_input() const override {
     const std::string size = std::to_string(pipeline_->preprocessing().size);
-    const std::string first = std::to_string(options_.progressive_resize);
+    const std::string first = std::to_string(plan_->progressive_resize);
     return ", " + size + " x " + size + " pixels" +
-           (options_.progressive_resize > 0 ? " (the first epoch: " + first + " x " + first + ")" : "");
+           (plan_->progressive_resize > 0 ? " (the first epoch: " + first + " x " + first + ")" : "");
   }
-  bool digits() const { return set_->name == "digits"; }
   /// Pixels of all images, 0 where they are files.
   int64_t side() const { return set_->in_memory() ? set_->pixels.size(1) : 0; }
 
   models::Evaluation evaluate(const std::vector<int32_t>& rows) const override {
     models::ImageTaskOptions options = task_options();
     options.validation = evaluation(float32);
-    options.views = models::test_time_views(options_.tta);
+    options.views = models::test_time_views(plan_->tta);
     return models::evaluate(*pipeline_, set_, rows, options);
   }
 
   models::ImageTaskOptions task_options() const {
-    models::ImageTaskOptions options{.epochs = planned_epochs(options_),
-                                     .batch_size = options_.batch_size,
-                                     .shuffle = options_.shuffle,
-                                     .workers = options_.workers,
-                                     .seed = options_.seed,
-                                     .label_smoothing = options_.label_smoothing.value(),
-                                     .first_size = options_.progressive_resize,
+    models::ImageTaskOptions options{.epochs = planned_epochs(*plan_),
+                                     .batch_size = plan_->batch_size,
+                                     .shuffle = plan_->shuffle,
+                                     .workers = plan_->workers,
+                                     .seed = plan_->seed,
+                                     .label_smoothing = plan_->label_smoothing.value(),
+                                     .first_size = plan_->progressive_resize,
                                      .log = setting_.log,
                                      .validation = evaluation(setting_.precision.autocast),
                                      .cache = cache_};
     data::BatchAugmentOptions& augmentation = options.augmentation;
-    augmentation.mixup = options_.mixup.value();
-    augmentation.cutmix = options_.cutmix;
-    augmentation.erasing.probability = options_.random_erase;
+    augmentation.mixup = plan_->mixup.value();
+    augmentation.cutmix = plan_->cutmix;
+    augmentation.erasing.probability = plan_->random_erase;
     options.policy = policy();
-    // A digit fills its 8 x 8 pixels: a shift cuts a part off.
-    if (options_.augment == "none" || digits()) return options;
-    const bool alternating = options_.augment == "alternating", whole = side() == pipeline_->preprocessing().size;
-    augmentation.flip = {.probability = can_be_mirrored(set_->name) ? 0.5 : 0, .alternating = alternating};
+    const data::SetTraining set = training_on(set_->name);
+    if (plan_->augment == "none" || !set.augmented) return options;
+    const bool alternating = plan_->augment == "alternating", whole = side() == pipeline_->preprocessing().size;
+    augmentation.flip = {.probability = *set.unmirrored == 0 ? 0.5 : 0, .alternating = alternating};
     if (alternating) augmentation.border = kernels::ImageBorder::kReflect;
     // Files are resized to the model's input: they are not shifted.
     if (whole) augmentation.padding = alternating ? 2 : side() / 8;  // pixels; an eighth of the image's side
@@ -105,33 +105,31 @@ class ImageWorkload final : public Workload {
 
   /// The operations of --augment; empty: none.
   data::ImageStep policy() const {
-    using data::AugmentPolicy;
-    const std::string& name = options_.augment;
+    const std::string& name = plan_->augment;
     if (name == "randaug") return data::RandAugment{};
     if (name == "trivial") return data::TrivialAugmentWide{};
-    if (name == "autoaugment-svhn") return data::AutoAugment{AugmentPolicy::kSvhn};
-    if (name == "autoaugment-cifar10" || (name == "autoaugment" && set_->name == "cifar10"))
-      return data::AutoAugment{AugmentPolicy::kCifar10};
-    if (name.starts_with("autoaugment")) return data::AutoAugment{AugmentPolicy::kImageNet};
-    return {};
+    if (!name.starts_with("autoaugment")) return {};
+    const size_t dash = name.find('-');
+    const std::string found_for = dash == name.npos ? training_on(set_->name).policy : name.substr(dash + 1);
+    for (const auto& [of, policy] : data::kNamedPolicies)
+      if (found_for == of) return data::AutoAugment{policy};
+    return data::AutoAugment{};
   }
 
-  /// --preset, or the size for the embedded digits that a family may have in place of its smallest one.
+  /// --preset, or the size that a family may have for the set in place of its first one.
   std::string preset() const {
-    const std::vector<models::ModelPreset>& presets = models::family_named(options_.model).presets;
-    if (!digits() || options_.preset != presets.front().name) return options_.preset;
-    for (const models::ModelPreset& preset : presets)
-      if (preset.name == std::string("digits")) return preset.name;
-    return options_.preset;
+    const models::ModelFamily& family = models::family_named(plan_->model);
+    const models::ModelPreset* const of_set = family.preset_of_set(set_->name);
+    return of_set && plan_->preset == family.presets.front().name ? of_set->name : plan_->preset;
   }
 
   void make_pipeline() {
     models::BuildOptions options{
-        .labels = set_->label_names, .dropout = options_.dropout, .image_size = options_.image_size};
-    const std::string path = model_path(options_);
-    const bool sized = path.empty() && models::family_named(options_.model).sized_by_data;
+        .labels = set_->label_names, .dropout = plan_->dropout, .image_size = plan_->image_size};
+    const std::string path = model_path(*plan_);
+    const bool sized = path.empty() && models::family_named(plan_->model).sized_by_data;
     if (sized && options.image_size == 0 && set_->in_memory()) options.image_size = side();
-    auto model = models::model_as<models::ImageClassifier>(build(options_, preset(), options), options_.model);
+    auto model = models::model_as<models::ImageClassifier>(build(*plan_, preset(), options), plan_->model);
     const auto preprocessing = models::ImagePreprocessing::from_folder(path, model->input(), options.image_size);
     pipeline_.emplace(std::move(model), preprocessing);
     if (path.empty()) pipeline_->model().initialize([this](int64_t n) { return first_images(n); });

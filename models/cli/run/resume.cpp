@@ -1,10 +1,12 @@
 #include "tern/models/cli/run/resume.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 #include "tern/core/io/file_kind.h"
 #include "tern/kernels/base/check.h"
 #include "tern/models/cli/options/option_record.h"
+#include "tern/models/cli/run/data_sets.h"
 #include "tern/models/trainer/checkpoint.h"
 
 namespace tern::cli {
@@ -40,7 +42,7 @@ ResumePlan plan_resume(const std::string& resume, const std::string& out, const 
   return plan;
 }
 
-std::string find_checkpoint(const ResumePlan& plan, const std::string& run, const Log& log) {
+std::string find_checkpoint(const ResumePlan& plan, const std::string& run, const models::Log& log) {
   if (plan.mode == RunFolder::Mode::kNew) return "";
   if (!plan.checkpoint.empty()) {
     models::check_writer(plan.checkpoint, run);
@@ -142,12 +144,35 @@ void check_same_batches(const Json& before, const Json& now) {
 
 }  // namespace
 
-TrainArguments recorded_arguments(const std::string& run_folder, int64_t processes) {
-  const Json options = RunFolder::read_record(run_folder)["options"];
-  TrainArguments a = arguments_of_run(run_folder);
+TrainArguments arguments_of_run(const std::string& folder) {
+  TrainArguments trained;
+  const fs::path path = fs::path(folder) / "run.json";
+  if (!tern::detail::name_exists(path.string())) return trained;
+  const Json record = RunFolder::read_record(folder);
+  from_record(trained, record["options"], path.string());
+  // Relative paths were given as seen from where the run was started.
+  const fs::path then = record.value("folder", "");
+  std::error_code error;
+  for (std::string* given : {&trained.data, &trained.init})
+    if (!given->empty() && !(given == &trained.data && is_named_set(*given)) && fs::path(*given).is_relative() &&
+        fs::exists(then / *given, error))
+      *given = (then / *given).string();
+  return trained;
+}
+
+std::string views_of_run(const TrainArguments& trained) { return trained.tta.empty() ? "none" : trained.tta; }
+
+TrainArguments arguments_to_resume(const std::string& run, const CommonOptions& given, int64_t processes) {
+  const std::string folder = plan_resume(run, "", "").run_folder;
+  const Json options = RunFolder::read_record(folder)["options"];
+  TrainArguments a = arguments_of_run(folder);
   a.out.clear();
   a.config.clear();  // its options are in the record
   a.accumulate = accumulate_for(a.accumulate * options.value("processes", int64_t{1}), processes);
+  a.resume = run;
+  if (given.given("--device")) a.device = given.device;
+  a.threads = given.threads;
+  a.quiet = given.quiet;
   return a;
 }
 

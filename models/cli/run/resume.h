@@ -22,7 +22,7 @@ ResumePlan plan_resume(const std::string& resume, const std::string& out, const 
 
 /// The folder of the checkpoint to go on from; empty: there is none, and the run starts from the beginning. Call it
 /// with the run folder locked. `run`: the run's id. Throws Error when all are damaged or of other runs.
-std::string find_checkpoint(const ResumePlan& plan, const std::string& run, const Log& log);
+std::string find_checkpoint(const ResumePlan& plan, const std::string& run, const models::Log& log);
 
 /// One line about a run that came to its end, with its results, and how to train further.
 std::string finished_text(const std::string& run_folder, const Json& results);
@@ -41,9 +41,15 @@ std::string as_lines(const Json& record, const std::string& prefix);
 /// --accumulate with which so many processes make steps of so many batches. Throws Error when there is none.
 int64_t accumulate_for(int64_t batches_a_step, int64_t processes);
 
-/// The arguments with which the run in a folder was started, its defaults filled in; paths as seen from here, and
-/// --accumulate for so many processes. Throws Error when run.json cannot be read, or they cannot share its steps.
-TrainArguments recorded_arguments(const std::string& run_folder, int64_t processes);
+/// What the run in `folder` was started with, with the defaults of its data and model, and paths as seen from here; the
+/// options' own defaults where the folder has no run.json. Throws Error when that cannot be read.
+TrainArguments arguments_of_run(const std::string& folder);
+/// The views of the test after that training (models/image/test_time.h).
+std::string views_of_run(const TrainArguments& trained);
+/// The options that a run goes on with, `run` being its folder or one of its checkpoints: those that it was started
+/// with, --accumulate for so many processes, and those that decide no bit as they are given now. Throws UsageError or
+/// Error when there is no such run, or run.json cannot be read, or the processes cannot share its steps.
+TrainArguments arguments_to_resume(const std::string& run, const CommonOptions& given, int64_t processes);
 
 /// Throws Error unless both records are of one run: the same data, the same model and the same value of every option
 /// that is compared (Compared). The number of processes may differ when a step has as many batches: the results then

@@ -2,7 +2,7 @@
 // The folder of a training run: model files, metrics.jsonl, run.json.
 
 #include <functional>
-#include <nlohmann/json.hpp>
+#include <nlohmann/json_fwd.hpp>
 #include <optional>
 #include <string>
 #include <vector>

@@ -1,9 +1,9 @@
 #include <algorithm>
 #include <iomanip>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tern/core/memory/allocator.h"
-#include "tern/models/cli/options/train_defaults.h"
 #include "tern/models/cli/run/data_sets.h"
 #include "tern/models/cli/run/workload.h"
 #include "tern/models/text/text_pipeline.h"
@@ -18,15 +18,15 @@ class TextWorkload final : public Workload {
   void prepare(const TrainArguments& given, const RunSetting& setting) override {
     setting_ = setting;
     data_ = load_texts(given.data, kind_of_task(given.task), {}, setting.log);
-    split(data_.texts, data_.kind, given, data_.labels, data_.targets);
+    split(data_.texts, data_.kind, given, given.split, data_.labels, data_.targets);
     make_pipeline(given);
     const int64_t max_positions = pipeline_->model().max_positions();
     tokens_ = tokenize_texts(data_.texts, pipeline_->tokenizer(), max_length_of(given, max_positions), setting.log);
-    options_ = with_defaults(given, TextFacts{.data = data_.texts.name,
-                                              .max_positions = max_positions,
-                                              .train_tokens = train_tokens(),
-                                              .longest_row = std::ranges::max(tokens_->lengths())});
-    const int64_t epochs = planned_epochs(options_);
+    plan_.emplace(plan_run(given, TextFacts{.data = data_.texts.name,
+                                            .max_positions = max_positions,
+                                            .train_tokens = train_tokens(),
+                                            .longest_row = std::ranges::max(tokens_->lengths())}));
+    const int64_t epochs = planned_epochs(*plan_);
     if (packed() && epochs > kManyEpochs)
       setting_.log("counting the batches of " + std::to_string(epochs) +
                    " epochs, which takes a while; with --batch-size their number is known at once");
@@ -68,16 +68,16 @@ class TextWorkload final : public Workload {
  private:
   static constexpr int64_t kManyEpochs = 10'000;  // of which planning takes seconds
 
-  bool packed() const { return options_.batch_size == 0; }
+  bool packed() const { return plan_->batch_size == 0; }
 
   models::TextTaskOptions task_options() const {
-    return {.epochs = planned_epochs(options_),
-            .batch_size = options_.batch_size,
-            .batch_tokens = options_.batch_tokens,
-            .shuffle = options_.shuffle,
-            .group_by_length = options_.group_by_length,
-            .workers = options_.workers,
-            .seed = options_.seed,
+    return {.epochs = planned_epochs(*plan_),
+            .batch_size = plan_->batch_size,
+            .batch_tokens = plan_->batch_tokens,
+            .shuffle = plan_->shuffle,
+            .group_by_length = plan_->group_by_length,
+            .workers = plan_->workers,
+            .seed = plan_->seed,
             .transform = data_.transform(),
             .validation = evaluation(setting_.precision.autocast),
             .between = check_interrupted};
@@ -85,18 +85,17 @@ class TextWorkload final : public Workload {
 
   std::string describe_batch() const override {
     std::ostringstream out;
-    if (options_.batch_size > 0)
-      out << options_.batch_size << " sequences";
+    if (plan_->batch_size > 0)
+      out << plan_->batch_size << " sequences";
     else
-      out << options_.batch_tokens << " tokens";
+      out << plan_->batch_tokens << " tokens";
     out << " (" << std::fixed << std::setprecision(1) << 100 * task_->plan().fill() << " % filled)";
     return out.str();
   }
 
   models::Evaluation evaluate(const std::vector<int32_t>& rows) const override {
-    return models::evaluate(pipeline_->model(), tokens_, labels(), rows,
-                            models::evaluation_tokens(options_.batch_tokens), pipeline_->tokenizer().pad_id(),
-                            evaluation(float32), data_.transform());
+    return models::evaluate(pipeline_->model(), tokens_, labels(), rows, models::evaluation_tokens(plan_->batch_tokens),
+                            pipeline_->tokenizer().pad_id(), evaluation(float32), data_.transform());
   }
 
   /// The label of each text; none where batches get targets.

@@ -1,7 +1,10 @@
+#include "tern/models/cli/run/train_run.h"
+
 #include <algorithm>
 #include <filesystem>
 #include <iomanip>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tern/core/memory/allocator.h"
@@ -9,18 +12,18 @@
 #include "tern/data/files/text.h"
 #include "tern/dist/loop/accumulation.h"
 #include "tern/dist/loop/world.h"
-#include "tern/models/cli/commands/commands.h"
-#include "tern/models/cli/commands/evaluation_text.h"
+#include "tern/models/cli/launch/process_end.h"
 #include "tern/models/cli/options/matmul_options.h"
 #include "tern/models/cli/options/option_record.h"
-#include "tern/models/cli/options/train_defaults.h"
-#include "tern/models/cli/progress.h"
+#include "tern/models/cli/run/evaluation_text.h"
 #include "tern/models/cli/run/finders.h"
+#include "tern/models/cli/run/plan.h"
+#include "tern/models/cli/run/progress.h"
 #include "tern/models/cli/run/resume.h"
 #include "tern/models/cli/run/run_observer.h"
 #include "tern/models/cli/run/step_profile.h"
+#include "tern/models/cli/run/version.h"
 #include "tern/models/cli/run/workload.h"
-#include "tern/models/cli/version.h"
 #include "tern/models/trainer/finite.h"
 #include "tern/models/trainer/recompute_cost.h"
 
@@ -29,26 +32,23 @@ namespace {
 
 class TrainRun {
  public:
-  TrainRun(const TrainArguments& given, std::vector<std::string> command)
+  TrainRun(TrainPlan& given, Device device, const Precision& precision, std::vector<std::string> command)
       : given_(given),
         command_(std::move(command)),
         workload_(kind_of(given_) == For::kImages ? make_image_workload() : make_text_workload()),
-        progress_(given_.quiet, workload_->unit()) {}
+        progress_(given_.quiet, workload_->unit()),
+        device_(device),
+        precision_(precision) {}
 
-  int run() {
-    end_in_order_on_signals();
-    const dist::Launch launch = dist::detect_launch();
-    device_ = apply_common(given_);
-    precision_ = parse_dtype(given_.dtype, device_);
+  int run(const dist::Launch& launch) {
     allocator(device_).set_limit(parse_bytes(given_.memory_limit).value());
-    const Log log = [this](const std::string& line) { progress_.log(line); };
+    const models::Log log = [this](const std::string& line) { progress_.log(line); };
     apply_matmul_options({.tf32 = given_.tf32, .autotune = given_.autotune}, device_, log);
-    const TrainArguments options = with_setting(given_, device_, precision_);
     world_.emplace(launch, device_,
                    dist::WorldOptions{.group = dist::with_environment({}),
-                                      .facts = version_text() + "\n" + lines_to_compare(options)});
+                                      .facts = version_text() + "\n" + lines_to_compare(given_)});
     try {
-      return run_in_world(options, log);
+      return run_in_world(log);
     } catch (const Interrupted&) {
       progress_.log("stopped by a signal before the first step: there is nothing new to save");
       return report_failure();
@@ -58,8 +58,8 @@ class TrainRun {
   }
 
  private:
-  int run_in_world(const TrainArguments& options, const Log& log) {
-    const std::optional<std::string> opened = open_folder(options, log);
+  int run_in_world(const models::Log& log) {
+    const std::optional<std::string> opened = open_folder(log);
     if (!opened) {
       world_->finish();
       return 0;
@@ -67,13 +67,14 @@ class TrainRun {
     const std::string& from = *opened;
     if (const std::string& tuned = from.empty() ? given_.init : from; !tuned.empty())
       restore_autotune(tuned, device_, log);
-    workload_->prepare(options, {device_, precision_, from, log, &group()});
+    workload_->prepare(given_, {device_, precision_, from, log, &group()});
+    lr_ = plan().lr.value();
     if (world_->store())
       world_->store()->compare(
           "the data and the model", group().world_ranks(), group().rank(),
           as_lines(workload_->data_record(), "the data's ") + as_lines(workload_->model_record(), "the model's "),
           kStartSeconds);
-    const bool shard = given_.strategy == "zero1";
+    const bool shard = plan().strategy == "zero1";
     if (group().size() > 1)
       parallel_.emplace(
           workload_->model(), world_->group(),
@@ -81,7 +82,7 @@ class TrainRun {
                                     .whole_parameters = shard && models::algorithm_of(train_options()).needs_whole});
     else if (shard)
       progress_.log("--strategy zero1: there is one process, so nothing is divided");
-    const int status = given_.find_batch_size > 0 ? find_batch()
+    const int status = plan().find_batch_size > 0 ? find_batch()
                        : find_rate()              ? train(from)
                                                   : signal_status(agreed_signal());
     world_->finish();
@@ -90,26 +91,26 @@ class TrainRun {
 
   /// What --find-lr asks for; true when there is something to train.
   bool find_rate() {
-    if (given_.find_lr.empty()) return true;
+    if (plan().find_lr.empty()) return true;
     std::optional<double> rate = recorded_rate();
     if (!rate) {
       set_recompute();
-      progress_.log("find-lr: up to " + std::to_string(given_.find_lr_steps) + " steps with rising rates");
+      progress_.log("find-lr: up to " + std::to_string(plan().find_lr_steps) + " steps with rising rates");
       const models::LrFinding finding =
-          models::find_lr(workload_->task(), train_options(), {.steps = given_.find_lr_steps});
+          models::find_lr(workload_->task(), train_options(), {.steps = plan().find_lr_steps});
       if (finding.interrupted) return false;
       if (is_first()) {
         write_finding(*folder_, finding);
         progress_.log("find-lr: " + folder_->file("lr_finder.svg"));
-        if (given_.find_lr == "report") std::cout << finding_text(finding) << std::endl;
+        if (plan().find_lr == "report") std::cout << finding_text(finding) << std::endl;
       }
-      if (given_.find_lr == "report") return false;
+      if (plan().find_lr == "report") return false;
       // A loss that no rate lowers clearly in so few steps says nothing against the rate of the options.
-      rate = finding.suggestion.value_or(resolved().lr.value());
+      rate = finding.suggestion.value_or(lr_);
       progress_.log(finding_text(finding) +
                     (finding.suggestion ? "" : "; training goes on with --lr " + json_text(*rate)));
     }
-    workload_->set_lr(*rate);
+    lr_ = *rate;
     return true;
   }
 
@@ -130,7 +131,7 @@ class TrainRun {
       constexpr int64_t kEpochs = 4;  // of a step at least
       return workload_->task_of(size, kEpochs);
     };
-    const int64_t largest = std::max(range.smallest, std::min(range.largest, given_.find_batch_size));
+    const int64_t largest = std::max(range.smallest, std::min(range.largest, plan().find_batch_size));
     progress_.log("find-batch-size: from " + std::to_string(range.smallest) + " to " + std::to_string(largest) + " " +
                   range.unit);
     const models::BatchFinding finding =
@@ -144,7 +145,7 @@ class TrainRun {
 
   /// Without the comparison that a run prints.
   void set_recompute() {
-    if (const int64_t blocks = parse_recompute(given_.recompute).value(); blocks > 0)
+    if (const int64_t blocks = parse_recompute(plan().recompute).value(); blocks > 0)
       workload_->model().set_recompute(blocks);
   }
 
@@ -156,7 +157,7 @@ class TrainRun {
 
   /// Rank 0 opens the run's folder; the result is the checkpoint to go on from, on all ranks, or empty. Nothing where
   /// the run in it is finished.
-  std::optional<std::string> open_folder(const TrainArguments& options, const Log& log) {
+  std::optional<std::string> open_folder(const models::Log& log) {
     const std::string kFinished = "finished", kFrom = "from ";
     if (!is_first()) {
       const std::string state = world_->store()->get("the state of the run", kStartSeconds);
@@ -168,7 +169,7 @@ class TrainRun {
     folder_.emplace(plan.run_folder, plan.mode, log);
     resumes_ = plan.mode == RunFolder::Mode::kResume;
     std::optional<std::string> from;
-    if (!is_finished(plan, options)) {
+    if (!is_finished(plan)) {
       if (resumes_ && !folder_->is_blank()) check_same_task(RunFolder::read_record(folder_->path()), given_);
       from = find_checkpoint(plan, folder_->id(), log);
     }
@@ -178,11 +179,11 @@ class TrainRun {
 
   /// Whether the run in the folder has its results, and is not to go back to an earlier checkpoint. It is an error when
   /// another run is wanted.
-  bool is_finished(const ResumePlan& plan, const TrainArguments& options) {
+  bool is_finished(const ResumePlan& plan) {
     if (!resumes_ || folder_->is_blank() || !plan.checkpoint.empty()) return false;
     const std::optional<Json> results = folder_->results();
     if (!results) return false;
-    check_finished_run(RunFolder::read_record(folder_->path()), options);
+    check_finished_run(RunFolder::read_record(folder_->path()), given_);
     progress_.log("resume: " + finished_text(folder_->path(), *results));
     return true;
   }
@@ -202,65 +203,46 @@ class TrainRun {
   bool profiled() const { return is_first() && !given_.profile.empty(); }
   /// Empty: the run folder.
   std::string profile_prefix() const { return given_.profile == "on" ? "" : given_.profile; }
-  /// What was given, with every default filled in.
-  const TrainArguments& resolved() const { return workload_->options(); }
+  TrainPlan& plan() const { return workload_->plan(); }
 
   Json record(const std::string& out) const {
-    Json options = to_record(resolved()), machine = machine_record();
+    Json options = to_record(plan()), machine = machine_record();
     machine["device"] = device_.is_cuda() ? "cuda" : "cpu";
     options["out"] = out;
+    options["lr"] = lr_;
+    options["find_lr"] = "";  // it was found
     options["processes"] = group().size();
     return {{"command", command_},
             {"folder", std::filesystem::current_path().string()},
             {"version", version()},
             {"commit", commit()},
             {"machine", machine},
-            {"seed", given_.seed},
+            {"seed", plan().seed},
             {"options", options},
             {"model", workload_->model_record()},
             {"rows", workload_->data_record()}};
   }
 
   models::TrainOptions train_options() {
-    const TrainArguments& a = resolved();
-    return {.optimizer = a.optimizer,
-            .lr = a.lr.value(),
-            .weight_decay = a.weight_decay,
-            .momentum = a.momentum,
-            .nesterov = a.nesterov,
-            .hidden_layers = workload_->model().hidden_layers(),
-            .fixed_norm = workload_->model().keeps_hidden_norms(),
-            .schedule = a.schedule,
-            .warmup = a.schedule == "one-cycle" ? 0 : a.warmup.value(),  // it has --schedule-rise instead
-            .schedule_parameters = schedule_parameters(a),
-            .clip = a.clip,
-            .dtype = precision_.autocast,
-            .ema = a.ema,
-            .lookahead = a.lookahead,
-            .lookahead_alpha = a.lookahead_alpha.value_or(0.5),
-            .kahan = a.kahan,
-            .device = device_,
-            .capture = !profiled(),  // a replay is one launch: its ops have no ranges
-            .max_steps = a.max_steps,
-            .patience = a.patience,
-            .min_delta = a.min_delta,
-            .accumulate = a.accumulate,
-            .parallel = parallel_ ? &*parallel_ : nullptr,
-            .should_stop = [] { return pending_signal() != 0; }};
+    models::TrainOptions options = trainer_options(plan(), workload_->model(), lr_);
+    options.capture = !profiled();  // a replay is one launch: its ops have no ranges
+    options.parallel = parallel_ ? &*parallel_ : nullptr;
+    options.should_stop = [] { return pending_signal() != 0; };
+    return options;
   }
 
   int64_t total_steps() const {
     int64_t steps = 0;
     for (int64_t epoch = 0; epoch < workload_->task().epochs(); ++epoch)
-      steps += dist::StepPlan{workload_->task().steps(epoch), given_.accumulate, group().size()}.steps();
-    return given_.max_steps > 0 ? std::min(steps, given_.max_steps) : steps;
+      steps += dist::StepPlan{workload_->task().steps(epoch), plan().accumulate, group().size()}.steps();
+    return plan().max_steps > 0 ? std::min(steps, plan().max_steps) : steps;
   }
 
   /// Data, model and setting, for one line of the log.
   std::string description() const {
     std::ostringstream about;
     about << workload_->describe(total_steps()) << "; " << precision_.name
-          << (given_.kahan ? " with Kahan's summation" : "") << " on " << device_ << ", " << kernels::num_threads()
+          << (plan().kahan ? " with Kahan's summation" : "") << " on " << device_ << ", " << kernels::num_threads()
           << " threads";
     if (parallel_) about << " in each of " << group().size() << " processes, over " << world_->transport();
     if (parallel_ && parallel_->is_sharded()) about << ", each with a part of the optimizer's state (zero1)";
@@ -273,7 +255,7 @@ class TrainRun {
     models::TrainingTask& task = workload_->task();
     progress_.log(description());
     if (const std::string notice = world_->notice(); !notice.empty()) progress_.log(notice);
-    const int64_t blocks = parse_recompute(given_.recompute).value();
+    const int64_t blocks = parse_recompute(plan().recompute).value();
     if (blocks > 0) recompute(task, blocks);
     std::optional<StepProfile> profile;
     if (profiled()) profile.emplace(profile_options());
@@ -282,13 +264,13 @@ class TrainRun {
     std::optional<models::CheckpointFolder> checkpoints;
     // Not only rank 0's: every rank must know that there are checkpoints, and when.
     if (is_first())
-      checkpoints.emplace(folder_->checkpoints(), given_.keep,
+      checkpoints.emplace(folder_->checkpoints(), plan().keep,
                           models::CheckpointOwner{folder_->id(), [this] { folder_->check_own(); }});
     else
-      checkpoints.emplace("", given_.keep);
+      checkpoints.emplace("", plan().keep);
     options.checkpoints = &*checkpoints;
     std::tie(options.checkpoint_steps, options.checkpoint_seconds) =
-        parse_checkpoint_every(given_.checkpoint_every).value_or(std::pair<int64_t, double>());
+        parse_checkpoint_every(plan().checkpoint_every).value_or(std::pair<int64_t, double>());
     options.save_model = [&](const std::string& dir) {
       workload_->save(dir);
       save_autotune(dir, device_);
@@ -374,7 +356,7 @@ class TrainRun {
     const auto set = [&](bool on) { workload_->model().set_recompute(on ? blocks : 0); };
     set(true);
     if (parallel_) return;  // the comparison's passes would exchange gradients
-    progress_.log("recompute " + given_.recompute + ": " +
+    progress_.log("recompute " + plan().recompute + ": " +
                   models::measure_recompute(task, train_options(), set).text() + ", measured on the first batch");
   }
 
@@ -382,7 +364,7 @@ class TrainRun {
     const auto [table, trace] = profile_files(profile_prefix(), folder_->path());
     return {.table = table,
             .trace = trace,
-            .steps = given_.profile_steps,
+            .steps = plan().profile_steps,
             .total_steps = total_steps(),
             .device = device_,
             .dtype = precision_.products(),
@@ -452,7 +434,7 @@ class TrainRun {
     }
     if (result.early)
       progress_.log("stopped early: no better " + metric_name(kind) + " in " +
-                    data::counted(given_.patience, "validation") +
+                    data::counted(plan().patience, "validation") +
                     (result.best_epoch > 0 ? "; the best was that of epoch " + std::to_string(result.best_epoch)
                                            : "; the loss of every one was NaN"));
     folder_->append_metrics(last);
@@ -484,12 +466,13 @@ class TrainRun {
            (tern::detail::measure_matrix_rate(device_, precision_.products()) * group().size());
   }
 
-  const TrainArguments given_;
+  TrainPlan given_;  // before the data is known
   std::vector<std::string> command_;
   std::unique_ptr<Workload> workload_;
   Progress progress_;
-  Device device_;
-  Precision precision_;
+  double lr_ = 0;  // the plan's, or the one that --find-lr found
+  const Device device_;
+  const Precision precision_;
   std::optional<dist::World> world_;
   std::optional<RunFolder> folder_;  // of rank 0
   bool resumes_ = false;
@@ -499,7 +482,11 @@ class TrainRun {
 }  // namespace
 
 int train_run(const TrainArguments& given, std::vector<std::string> command) {
-  return TrainRun(given, std::move(command)).run();
+  end_in_order_on_signals();
+  const dist::Launch launch = dist::detect_launch();
+  const Device device = apply_common(given);
+  const Precision precision = parse_dtype(given.dtype, device);
+  return TrainRun(on_device(given, device, precision), device, precision, std::move(command)).run(launch);
 }
 
 }  // namespace tern::cli

@@ -1,6 +1,7 @@
 #include "tern/models/cli/run/workload.h"
 
 #include <algorithm>
+#include <nlohmann/json.hpp>
 
 #include "tern/data/files/text.h"
 
@@ -33,19 +34,19 @@ std::optional<models::Evaluation> Workload::test() {
 }
 
 std::string Workload::describe(int64_t total_steps) const {
-  const int64_t batches = options_.accumulate * setting_.ranks();
+  const int64_t batches = plan_->accumulate * setting_.ranks();
   return tern::detail::concatenate(
       "train: ", data::counted(std::ssize(split_.train), row_), ", validate ", split_.validation.size(), ", test ",
       split_.test.size(), "; ", model().num_parameters(), " parameters", trained_text(model()), describe_input(), "; ",
       data::counted(total_steps, "step"), " of ", batches > 1 ? std::to_string(batches) + " x " : "", describe_batch(),
-      ", ", data::counted(options_.epochs, "epoch"));
+      ", ", data::counted(plan_->epochs, "epoch"));
 }
 
 void Workload::split(const data::LabelledSet& set, data::LabelKind kind, const TrainArguments& given,
-                     const std::vector<std::string>& labels, const Tensor& targets) {
+                     const std::string& parts, const std::vector<std::string>& labels, const Tensor& targets) {
   TERN_CHECK(kind != data::LabelKind::kOne || set.label_names.size() > 1, set.name, ": every ", row_,
              " has the label '", set.label_names.front(), "'; a classifier needs two or more");
-  split_ = data::make_split(set, given.split, given.fold, given.seed);
+  split_ = data::make_split(set, parts, given.fold, given.seed);
   if (kind == data::LabelKind::kNumber) return;
   const int64_t count = std::ssize(labels);
   std::vector<bool> seen(labels.size());

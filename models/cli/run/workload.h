@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "tern/data/datasets/split.h"
-#include "tern/models/cli/commands/commands.h"
-#include "tern/models/cli/options/train_arguments.h"
+#include "tern/models/cli/launch/process_end.h"
+#include "tern/models/cli/run/plan.h"
 #include "tern/models/cli/run/run_folder.h"
 #include "tern/models/families.h"
 #include "tern/models/trainer/objective.h"
@@ -21,7 +21,7 @@ struct RunSetting {
   Device device;
   Precision precision;
   std::string checkpoint;  // folder the model is read from, when a run is resumed; otherwise empty
-  Log log;
+  models::Log log;
   dist::Communicator* group = nullptr;  // of the processes that train together
 
   int ranks() const { return group ? group->size() : 1; }
@@ -32,10 +32,10 @@ class Workload {
   /// row: what a row of the data is called; unit: what the task's items are, in the plural.
   Workload(const char* row, const char* unit) : row_(row), unit_(unit) {}
   virtual ~Workload() = default;
-  /// Loads the data and the model.
+  /// Loads the data and the model, and makes the plan.
   virtual void prepare(const TrainArguments& given, const RunSetting& setting) = 0;
-  /// After prepare(): what was given, with the defaults that depend on the data and the model filled in.
-  const TrainArguments& options() const { return options_; }
+  /// After prepare().
+  TrainPlan& plan() const { return *plan_; }
   /// What is trained, where the options leave it to defaults and files.
   virtual Json model_record() const;
   /// Rows of each part, and a hash of the content: a run is resumed on the same data only.
@@ -52,11 +52,6 @@ class Workload {
     int64_t smallest = 1, largest = 1;
   };
   virtual BatchRange batch_range() const = 0;
-  /// Replaces --lr by the rate that --find-lr found.
-  void set_lr(double lr) {
-    options_.lr = lr;
-    options_.find_lr.clear();
-  }
   /// Writes what from_pretrained() and `tern eval` need.
   virtual void save(const std::string& dir) const = 0;
   /// Sizes, for one line of the log: "train: 8000 rows, ...; 3,000 steps of 64 images".
@@ -82,13 +77,14 @@ class Workload {
   std::unique_ptr<models::Model> build(const TrainArguments& given, const std::string& preset,
                                        models::BuildOptions& options) const;
   /// Sets split_; setting_ must be set. Throws Error where all rows, or all training rows, have the same one label;
-  /// logs which labels no training row has. `targets`: of several labels, float32 [rows, labels.size()].
-  void split(const data::LabelledSet& set, data::LabelKind kind, const TrainArguments& given,
+  /// logs which labels no training row has. `parts`: --split. `targets`: of several labels, float32 [rows,
+  /// labels.size()].
+  void split(const data::LabelledSet& set, data::LabelKind kind, const TrainArguments& given, const std::string& parts,
              const std::vector<std::string>& labels, const Tensor& targets = {});
   /// Validation while training, and the test after it.
   models::EvaluateOptions evaluation(DType dtype) const;
 
-  TrainArguments options_;
+  std::optional<TrainPlan> plan_;
   RunSetting setting_;
   data::Split split_;
 

@@ -1,15 +1,17 @@
-#include "tern/models/cli/commands/evaluation_text.h"
+#include "tern/models/cli/run/evaluation_text.h"
 
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
+#include <nlohmann/json.hpp>
 #include <sstream>
 
 #include "tern/core/io/pickle.h"
 #include "tern/data/files/text.h"
 #include "tern/data/files/utf8.h"
 #include "tern/data/tokenizers/unicode.h"
-#include "tern/models/cli/plot.h"
+#include "tern/models/cli/options/option_record.h"
+#include "tern/models/cli/run/plot.h"
 
 namespace tern::cli {
 namespace {
@@ -181,14 +183,17 @@ std::string report_text(LabelKind kind, const std::vector<std::string>& labels, 
          data::counted(result.examples, "row") + ")";
 }
 
-nlohmann::ordered_json report_record(LabelKind kind, const std::vector<std::string>& labels,
-                                     const models::Evaluation& result) {
-  if (kind == LabelKind::kOne) return single_label_record(labels, result);
-  if (kind == LabelKind::kSeveral) return several_labels_record(labels, result);
+std::string report_json(LabelKind kind, const std::vector<std::string>& labels, const models::Evaluation& result) {
+  if (kind == LabelKind::kOne) return json_text(single_label_record(labels, result));
+  if (kind == LabelKind::kSeveral) return json_text(several_labels_record(labels, result));
   const models::NumbersReport report = models::numbers_report(result.outcomes);
-  return {{"mse", report.mse},          {"mae", report.mae},           {"r2", report.r2},
-          {"pearson", report.pearson},  {"spearman", report.spearman}, {"loss", result.loss},
-          {"examples", result.examples}};
+  return json_text({{"mse", report.mse},
+                    {"mae", report.mae},
+                    {"r2", report.r2},
+                    {"pearson", report.pearson},
+                    {"spearman", report.spearman},
+                    {"loss", result.loss},
+                    {"examples", result.examples}});
 }
 
 std::string confusion_svg(const std::vector<std::string>& labels, const models::Evaluation& result) {

@@ -1,4 +1,4 @@
-#include "tern/models/cli/run/freeze.h"
+#include "tern/models/cli/options/freeze.h"
 
 #include <algorithm>
 #include <vector>

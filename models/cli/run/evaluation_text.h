@@ -1,7 +1,6 @@
 #pragma once
 // Evaluations as the program prints and records them, by what the rows are labelled with.
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
@@ -28,9 +27,8 @@ std::string not_finite_text(const std::string& what, const models::Evaluation& r
 /// Every metric, of labels with a line for each label. Of one label, with the confusion matrix where it fits a
 /// terminal.
 std::string report_text(data::LabelKind kind, const std::vector<std::string>& labels, const models::Evaluation& result);
-/// The same, for --json. What is not defined is null.
-nlohmann::ordered_json report_record(data::LabelKind kind, const std::vector<std::string>& labels,
-                                     const models::Evaluation& result);
+/// The same as a JSON object, in which what is not defined is null.
+std::string report_json(data::LabelKind kind, const std::vector<std::string>& labels, const models::Evaluation& result);
 
 /// The confusion matrix of one label for each example as an SVG document.
 std::string confusion_svg(const std::vector<std::string>& labels, const models::Evaluation& result);

@@ -1,4 +1,4 @@
-#include "tern/models/cli/plot.h"
+#include "tern/models/cli/run/plot.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,8 +1,9 @@
-#include "tern/models/cli/options/train_defaults.h"
+#include "tern/models/cli/run/plan.h"
 
 #include <algorithm>
 #include <cmath>
 
+#include "tern/data/datasets/image_set.h"
 #include "tern/kernels/kernel.h"
 #include "tern/models/families.h"
 
@@ -10,32 +11,32 @@ namespace tern::cli {
 namespace {
 
 /// A text model that is neither pretrained nor large.
-bool is_small_from_scratch(const TrainArguments& given) { return given.init.empty() && given.preset != "base"; }
+bool is_small_from_scratch(const TrainArguments& given) {
+  const models::ModelPreset* const preset = models::family_named(given.model).preset_named(given.preset);
+  return given.init.empty() && !(preset && preset->large);
+}
 
 constexpr int64_t kStepsOfAnEpoch = 50;  // at least; a small set gets smaller batches
 constexpr int64_t kSmallestBatch = 64;   // images
-constexpr int64_t kEpochsOfMnist = 3;    // chosen for its time; the accuracy was not measured
 constexpr double kLargestMomentum = 0.95;
 
-constexpr models::TrainingRecipe kDigits = {.epochs = 40, .lr = 2e-3, .mixup = 0.3};
 constexpr models::TrainingRecipe kFineTuning = {.epochs = 3, .batch_size = 16, .lr = 5e-5};
 
 /// What the default of every option of a run on images is taken from.
 models::TrainingRecipe recipe_of(const TrainArguments& given, const ImageFacts& facts) {
   const bool from_scratch = given.init.empty();
-  if (facts.data == "digits") {
-    models::TrainingRecipe recipe = kDigits;
-    if (!from_scratch) recipe.batch_size = kFineTuning.batch_size, recipe.mixup = 0;
-    return recipe;
-  }
+  const data::SetTraining set = training_on(facts.data);
+  if (set.epochs > 0)
+    return {.epochs = set.epochs,
+            .batch_size = from_scratch ? models::TrainingRecipe().batch_size : kFineTuning.batch_size,
+            .lr = set.lr,
+            .mixup = from_scratch ? set.mixup : 0};
   if (!from_scratch) return kFineTuning;
-  for (const models::ModelPreset& preset : models::family_named(given.model).presets)
-    if (preset.name == preset_of(given, facts.side) && preset.recipe) {
-      models::TrainingRecipe recipe = *preset.recipe;
-      if (facts.data == "mnist") recipe.epochs = std::min(recipe.epochs, kEpochsOfMnist);
-      return recipe;
-    }
-  return {};
+  const auto* const preset = models::family_named(given.model).preset_named(preset_of(given, facts.side));
+  if (!preset || !preset->recipe) return {};
+  models::TrainingRecipe recipe = *preset->recipe;
+  if (set.most_epochs > 0) recipe.epochs = std::min(recipe.epochs, set.most_epochs);
+  return recipe;
 }
 
 /// The recipe for the batches that are used: those of --batch-size, or smaller ones than the recipe's for a small set.
@@ -68,7 +69,7 @@ int64_t default_text_epochs(const TrainArguments& given, const TextFacts& facts)
 
 }  // namespace
 
-TrainArguments with_setting(const TrainArguments& given, Device device, const Precision& precision) {
+TrainPlan on_device(const TrainArguments& given, Device device, const Precision& precision) {
   TrainArguments options = given;
   options.device = device.str();
   options.dtype = precision.name;
@@ -76,7 +77,7 @@ TrainArguments with_setting(const TrainArguments& given, Device device, const Pr
   return options;
 }
 
-TrainArguments with_defaults(const TrainArguments& given, const TextFacts& facts) {
+TrainPlan plan_run(const TrainArguments& given, const TextFacts& facts) {
   TrainArguments options = given;
   options.data = facts.data;
   options.preset = preset_of(given);
@@ -89,13 +90,12 @@ TrainArguments with_defaults(const TrainArguments& given, const TextFacts& facts
   return options;
 }
 
-TrainArguments with_defaults(const TrainArguments& given, const ImageFacts& facts) {
+TrainPlan plan_run(const TrainArguments& given, const ImageFacts& facts) {
   const models::TrainingRecipe recipe = for_batches(recipe_of(given, facts), given, facts);
   TrainArguments options = given;
   options.data = facts.data;
   options.preset = preset_of(given, facts.side);
-  const bool validates = given.patience > 0 || given.schedule == "plateau";
-  if (given.split.empty() && given.fold.empty() && facts.has_parts && !validates) options.split = recipe.split;
+  options.split = split_of(given, facts);
   options.batch_size = recipe.batch_size;
   if (given.epochs == 0) options.epochs = recipe.epochs;
   if (given.optimizer.empty()) {
@@ -110,11 +110,45 @@ TrainArguments with_defaults(const TrainArguments& given, const ImageFacts& fact
   if (given.progressive_resize == 0 && recipe.progressive_resize && size > 0)
     options.progressive_resize = recipe.progressive_resize(size);
   if (given.augment == "default") options.augment = recipe.augment;
-  if (given.tta.empty()) options.tta = can_be_mirrored(facts.data) ? recipe.tta : "none";
+  if (given.tta.empty()) options.tta = *training_on(facts.data).unmirrored == 0 ? recipe.tta : "none";
   return options;
 }
 
-bool can_be_mirrored(const std::string& data) { return data != "digits" && data != "mnist"; }
+models::TrainOptions trainer_options(TrainPlan& plan, const models::Model& model, double lr) {
+  const Device device = parse_device(plan.device);
+  return {.optimizer = plan.optimizer,
+          .lr = lr,
+          .weight_decay = plan.weight_decay,
+          .momentum = plan.momentum,
+          .nesterov = plan.nesterov,
+          .hidden_layers = model.hidden_layers(),
+          .fixed_norm = model.keeps_hidden_norms(),
+          .schedule = plan.schedule,
+          .warmup = plan.schedule == "one-cycle" ? 0 : plan.warmup.value(),  // it has --schedule-rise instead
+          .schedule_parameters = schedule_parameters(plan),
+          .clip = plan.clip,
+          .dtype = parse_dtype(plan.dtype, device).autocast,
+          .ema = plan.ema,
+          .lookahead = plan.lookahead,
+          .lookahead_alpha = plan.lookahead_alpha.value_or(0.5),
+          .kahan = plan.kahan,
+          .device = device,
+          .max_steps = plan.max_steps,
+          .patience = plan.patience,
+          .min_delta = plan.min_delta,
+          .accumulate = plan.accumulate};
+}
+
+data::SetTraining training_on(const std::string& data) {
+  const auto* const set = data::find_named(data::named_image_sets(), data);
+  return set ? set->training : data::SetTraining();
+}
+
+std::string split_of(const TrainArguments& given, const ImageFacts& facts) {
+  const bool validates = given.patience > 0 || given.schedule == "plateau";
+  const bool by_recipe = given.split.empty() && given.fold.empty() && facts.has_parts && !validates;
+  return by_recipe ? recipe_of(given, facts).split : given.split;
+}
 
 std::string preset_of(const TrainArguments& given, int64_t side) {
   if (!given.init.empty() || !given.preset.empty()) return given.preset;
@@ -133,8 +167,8 @@ std::optional<double> text_dropout_of(const TrainArguments& given, size_t text_b
   return text_bytes >= (size_t{4} << 20) ? 0.3 : 0.5;
 }
 
-int64_t planned_epochs(const TrainArguments& options) {
-  return options.max_steps > 0 ? std::min(options.epochs, options.max_steps) : options.epochs;
+int64_t planned_epochs(TrainPlan& plan) {
+  return plan.max_steps > 0 ? std::min(plan.epochs, plan.max_steps) : plan.epochs;
 }
 
 }  // namespace tern::cli

@@ -1,4 +1,4 @@
-#include "tern/models/cli/version.h"
+#include "tern/models/cli/run/version.h"
 
 namespace tern::cli {
 

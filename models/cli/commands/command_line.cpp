@@ -8,14 +8,11 @@
 #include "tern/kernels/kernel.h"
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/options/option_file.h"
-#include "tern/models/cli/version.h"
+#include "tern/models/cli/options/train_help.h"
+#include "tern/models/cli/run/version.h"
 
 namespace tern::cli {
 namespace {
-
-constexpr const char* kEpilog =
-    "Example: tern train distilbert\n"
-    "See 'tern COMMAND --help' for the options of a command.";
 
 /// What --help calls the values of the row's type.
 const char* type_name(const OptionRow& row) {
@@ -96,7 +93,8 @@ int run_command_line(const std::vector<Command>& commands, std::vector<std::stri
   CLI::App app("Tern: train and serve classifiers of texts and images", "tern");
   app.require_subcommand(0, 1);
   app.set_version_flag("--version", version_text());
-  app.footer(kEpilog);
+  app.footer("Example: tern train " + example_family().name +
+             "\nSee 'tern COMMAND --help' for the options of a command.");
   for (const Command& command : commands) {
     CLI::App* const parser = app.add_subcommand(command.name, command.description);
     for (const OptionRow& row : command.options->rows()) declare(*parser, *command.options, row);

@@ -1,4 +1,4 @@
-#include "tern/models/cli/progress.h"
+#include "tern/models/cli/run/progress.h"
 
 #include <unistd.h>
 
