@@ -101,9 +101,8 @@ Tensor difference(const Tensor& a, const Tensor& b) { return where(a == b, 0.0, 
 /// Logarithms of cumulative sums of exp(x), contiguous, along its last dimension. With the largest element m so far
 /// such a sum is exp(m) (1 + r), where r, the others' share, is a recurrence: an x above m makes 1 + r smaller by exp(m
 /// - x) and is the new 1, and another adds exp(x - m). No exponential exceeds 1.
-struct LogCumulativeSum final : Function<LogCumulativeSum> {
+struct LogCumulativeSum final : TwiceDifferentiable<LogCumulativeSum> {
   static constexpr const char* kName = "logcumsumexp";
-  static constexpr bool kTwiceDifferentiable = true;
   Saved x_;
   SavedOutput y_;
   Tensor forward(const Tensor& x) {

@@ -46,8 +46,8 @@ template <class F, int kVectors>
 
 // ---- forward ----
 
-/// The layer with 4 gates (LSTM), 3 (GRU) or 1 (the elementary RNN). A panel has the columns of all gates of some units,
-/// or of more units where there is one gate.
+/// The layer with 4 gates (LSTM), 3 (GRU) or 1 (the elementary RNN). A panel has the columns of all gates of some
+/// units, or of more units where there is one gate.
 template <class F, int kGates>
 class Forward {
   using Gates = Panels<F, kGates == 1 ? 4 : kGates>;
