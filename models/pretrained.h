@@ -5,6 +5,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -88,17 +89,20 @@ std::unique_ptr<Model> load_by_family(const std::string& path, const BuildOption
 /// The model as an M. Throws Error that begins with `what` if it is none.
 template <class M>
 std::unique_ptr<M> model_as(std::unique_ptr<Model> model, const std::string& what) {
-  M* const wanted = dynamic_cast<M*>(model.get());
-  TERN_CHECK(wanted, what, ": the model, a ", model->type_name(), ", is of another kind than the one that is wanted");
-  model.release();
-  return std::unique_ptr<M>(wanted);
+  if constexpr (std::is_same_v<M, Model>) {
+    return model;
+  } else {
+    M* const wanted = dynamic_cast<M*>(model.get());
+    TERN_CHECK(wanted, what, ": the model, a ", model->type_name(), ", is of another kind than the one that is wanted");
+    model.release();
+    return std::unique_ptr<M>(wanted);
+  }
 }
 
 /// M: a model class, which says by
 ///   static PublicCheckpoint<Config> read_checkpoint(const std::string& path, const BuildOptions& options)
 /// how its family's files are read, and, if the class depends on the configuration, by make(scope, config) what is
-/// made of it; or Model, SequenceClassifier or ImageClassifier, for the family that the path is
-/// of.
+/// made of it; or Model, SequenceClassifier or ImageClassifier, for the family that the path is of.
 template <class M>
 std::unique_ptr<M> load_pretrained(const std::string& path, const BuildOptions& options = {}) {
   if constexpr (requires { &M::read_checkpoint; }) {

@@ -9,6 +9,7 @@
 #include "tern/core/io/json.h"
 #include "tern/core/io/pickle.h"
 #include "tern/data/datasets/columns.h"
+#include "tern/data/datasets/label_index.h"
 #include "tern/data/datasets/table.h"
 #include "tern/data/files/delimited.h"
 #include "tern/data/files/json_lines.h"

@@ -7,6 +7,7 @@
 #include "tern/data/files/sha256.h"
 #include "tern/kernels/kernel.h"
 #include "tern/models/cli/launch/process_end.h"
+#include "tern/models/cli/options/options.h"
 #include "tern/models/text/text_task.h"
 
 namespace tern::cli {
