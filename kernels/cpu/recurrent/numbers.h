@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "tern/kernels/cpu/rows.h"
+#include "tern/kernels/view.h"
 
 namespace tern::kernels::TERN_CPU {
 namespace {
