@@ -135,7 +135,8 @@ void check_forward(std::mt19937_64& random, const Shapes& shapes) {
     SCOPED_TRACE(testing::Message() << "activation " << static_cast<int>(activation) << ", bias " << with_bias
                                     << ", residual " << with_residual << ", packed " << packed);
     ExactSums sums(residual.numel());
-    for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(o, x.at(i) * weight.at(w)); });
+    const std::vector<double> a = x.values(), b = weight.values();
+    for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(o, a[i] * b[w]); });
     // A product that is rounded to 16 bits before the bias is added, and once more before the residual.
     ExactSums rounded = sums;
     const double unit = is_low_precision(dtype) ? epsilon_of(dtype) / 4e-7 : 0;
@@ -312,7 +313,8 @@ void check_gradient_of_the_input(std::mt19937_64& random, const Shapes& shapes) 
     const Array dy = random_array(random, dtype, output_shape(s), -1, 1, order);
     const Array weight = random_array(random, dtype, weight_shape(s), -1, 1, order);
     ExactSums sums(s.batch * s.in_pixels() * s.in_channels);
-    for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(i, dy.at(o) * weight.at(w)); });
+    const std::vector<double> a = dy.values(), b = weight.values();
+    for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(i, a[o] * b[w]); });
     // Columns of 16 bits are rounded before they are added.
     for (double& size : sums.size) size *= is_low_precision(dtype) ? 1 + epsilon_of(dtype) / 4e-7 : 1;
     for_each_method({Pass::kBackwardInput, dtype, s}, [&](Method method) {
@@ -340,7 +342,8 @@ void check_gradient_of_the_weight(std::mt19937_64& random, const Shapes& shapes)
     const Array dy = random_array(random, dtype, output_shape(s), -1, 1, order);
     const DType result = is_low_precision(dtype) && random() % 2 ? float32 : dtype;
     ExactSums sums(s.out_channels * s.depth_of_sums());
-    for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(w, dy.at(o) * x.at(i)); });
+    const std::vector<double> a = dy.values(), b = x.values();
+    for_each_product(s, [&](int64_t i, int64_t w, int64_t o) { sums.add(w, a[o] * b[i]); });
     // cuDNN 9.14 has plans for some shapes only with a result of 16 bits, of sums in fp32; it is then copied to fp32.
     const double of_result = target().name() == "gpu" && is_low_precision(dtype) ? epsilon_of(dtype) : 0;
     for (size_t w = 0; w < sums.size.size(); ++w) sums.size[w] += of_result * std::abs(sums.value[w]) / (8 * 6e-8);
