@@ -42,8 +42,9 @@ set(TERN_PCH_HEADERS algorithm array atomic chrono cmath condition_variable cstd
     vector)
 list(TRANSFORM TERN_PCH_HEADERS REPLACE "(.+)" "<\\1>")
 
-# Compiles the standard library's headers once for all floors. models and the program, which only call what computes,
-# have headers and an optimisation of their own: g++ takes the level of a precompiled header, whatever the command says.
+# Compiles the standard library's headers once for all floors. models and the program are compiled at -O1, because they
+# only call the code that computes. They need a second precompiled header: g++ 12 ignores the -O option of a command and
+# uses the level that the precompiled header was made with.
 function(tern_precompile target)
   if(target MATCHES "^tern_(models|cli)" AND TERN_FAST_BUILD)
     if(TERN_OBJECTS_models)

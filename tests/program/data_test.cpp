@@ -31,7 +31,7 @@ TEST_F(DataTest, LabelsWithoutTrainingRows) {
   fs::remove_all(file("run"));
   fs::remove_all(file("set/train/b"));
   expect_error(tern(train("set")), 1, {"training rows have one label alone", "--split"});
-  // A set with several labels: one row is trained on, and each has one of its own.
+  // A set with several labels. One of its rows is for training, and each row has a label that no other row has.
   std::string several = "text,labels\n";
   for (int i = 0; i < 5; ++i) several += "a word,label" + std::to_string(i) + ";all\n";
   write("several.csv", several);

@@ -1,6 +1,6 @@
 #pragma once
-// Products of matrices in registers, of which kernels/cpu/convolution_*.cpp build theirs: six rows of a result and two
-// vectors of its columns are summed at a time. Included only by kernels/cpu.
+// Products of matrices in registers, for convolutions and gradients of weights: six rows of a result and two vectors of
+// its columns are summed at a time. Included only by kernels/cpu.
 
 #include "tern/kernels/cpu/simd/register_tile.h"
 

@@ -9,7 +9,7 @@ namespace tern::kernels::cuda::attention {
 /// Rows for wgmma are padded to 64 or 128 values; shorter rows than this are faster with mma.sync.
 inline constexpr int kShortestWgmmaRow = 40;
 
-/// True when the kernels of attention_*_sm90.cu support a call that takes_tensor_cores() accepts.
+/// True when the kernels of forward_sm90.cu and backward_sm90.cu support a call that takes_tensor_cores() accepts.
 inline bool takes_wgmma(Stream stream, const Call& call) {
   return call.head_dim >= kShortestWgmmaRow && has_wgmma(stream);
 }
