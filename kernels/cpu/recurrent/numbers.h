@@ -10,12 +10,12 @@
 namespace tern::kernels::TERN_CPU {
 namespace {
 
-[[gnu::noinline]] void widen_row(DType dtype, const void* x, float* to, int64_t n) {
+[[maybe_unused, gnu::noinline]] void widen_row(DType dtype, const void* x, float* to, int64_t n) {
   dispatch_float(dtype, [&]<class T>() {
     if constexpr (kIsHalf<T>) widen_halves(static_cast<const T*>(x), to, n);
   });
 }
-[[gnu::noinline]] void narrow_row(DType dtype, const float* from, void* x, int64_t n) {
+[[maybe_unused, gnu::noinline]] void narrow_row(DType dtype, const float* from, void* x, int64_t n) {
   dispatch_float(dtype, [&]<class T>() {
     if constexpr (kIsHalf<T>) narrow_to_halves(from, static_cast<T*>(x), n);
   });
