@@ -185,29 +185,36 @@ TEST_F(Parallel, WithoutThreadsTheCallerWorksAlone) {
 }
 
 /// oneDNN writes the code of its products where they are used first, and does not look whether it got memory for it.
-TEST_F(Parallel, WithoutRoomForCodeProductsThrow) {
+/// Each limit is set in a new process, which has no code of earlier tests.
+TEST(ParallelStart, WithoutRoomForCodeProductsThrow) {
   if (test::kSanitized) GTEST_SKIP() << "sanitizer: it needs address space without limit";
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  const auto throws_with = [](uint64_t mebibytes) {
+    set_num_threads(1);
+    uint64_t pages = 0;
+    std::ifstream("/proc/self/statm") >> pages;
+    const rlim_t bytes = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + (mebibytes << 20);
+    const rlimit limit{bytes, bytes};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) _exit(2);
+    try {
+      check_product(200, 64, 64);
+      check_product(20, 64, 64);
+    } catch (const OutOfMemoryError& error) {
+      return std::string(error.what()).find("ulimit -v") != std::string::npos;
+    } catch (const std::bad_alloc&) {
+      return true;
+    }
+    return false;
+  };
   for (uint64_t mebibytes = 0; mebibytes <= 40; mebibytes += 2) {
     SCOPED_TRACE(std::to_string(mebibytes) + " MiB are left");
-    expect_in_child([&] {
-      set_num_threads(1);
-      uint64_t pages = 0;
-      std::ifstream("/proc/self/statm") >> pages;
-      const rlim_t bytes = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + (mebibytes << 20);
-      const rlimit limit{bytes, bytes};
-      ASSERT_EQ(setrlimit(RLIMIT_AS, &limit), 0);
-      bool threw = false;
-      try {
-        check_product(200, 64, 64);
-        check_product(20, 64, 64);
-      } catch (const OutOfMemoryError& error) {
-        threw = std::string(error.what()).find("ulimit -v") != std::string::npos;
-      } catch (const std::bad_alloc&) {
-        threw = true;
-      }
-      EXPECT_TRUE(threw || mebibytes > 20);
-      EXPECT_FALSE(threw && mebibytes == 40);
-    });
+    EXPECT_EXIT(
+        {
+          const bool threw = throws_with(mebibytes);
+          const bool expected = (threw || mebibytes > 20) && !(threw && mebibytes == 40);
+          _exit(expected && !testing::Test::HasFailure() ? 0 : 1);
+        },
+        testing::ExitedWithCode(0), "");
   }
 }
 
