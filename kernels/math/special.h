@@ -61,6 +61,31 @@ TERN_HD inline double gamma_power(double a, double x) {
   return std::exp(-a * minus_log1p((x - a) / a) - rest / a) / std::sqrt(2 * kPi * a);
 }
 
+/// log(gamma(1 + a)) for a >= 0, with all digits near 0.
+TERN_HD inline double lgamma_of_1_plus(double a) {
+  if (a > 0.03) return lgamma(a + 1);
+  constexpr double kEuler = 0.57721566490153286061;
+  // zeta(k) / k, from k = 2 on
+  constexpr double kZeta[] = {0.82246703342411320303, 0.40068563438653143072, 0.27058080842778453601,
+                              0.20738555102867400892, 0.16955717699740821547, 0.14404989676884613625,
+                              0.12550966952474304494, 0.11133426586956468585, 0.10009945751278179205};
+  double rest = 0;
+  for (int k = 8; k >= 0; --k) rest = (k % 2 == 0 ? kZeta[k] : -kZeta[k]) + a * rest;
+  return a * (a * rest - kEuler);
+}
+
+/// The upper part for x below about 1.5, also where it is tiny, by the series of the lower one (Abramowitz and Stegun,
+/// 6.5.29): with p = x^a / gamma(a + 1) it is 1 - p - p a (the sum of (-x)^k / (k! (a + k)) from k = 1 on).
+TERN_HD inline double upper_gamma_of_small(double a, double x) {
+  const double exponent = a * std::log(x) - lgamma_of_1_plus(a);
+  double power = 1, sum = 0;
+  for (int k = 1; k < 30; ++k) {
+    power *= -x / k;
+    sum += power / (a + k);
+  }
+  return -std::expm1(exponent) - std::exp(exponent) * a * sum;
+}
+
 struct GammaParts {
   double lower, upper;
 };
@@ -97,7 +122,7 @@ TERN_HD inline GammaParts gamma_parts(double a, double x) {
     double term = 1, sum = 1;
     for (int k = 1; k < kMostTerms && term > kSmallest * sum; ++k) sum += term *= x / (a + k);
     const double lower = power * sum < 1 ? power * sum : 1;
-    return {lower, 1 - lower};
+    return {lower, lower > 0.5 && x < 1.5 ? upper_gamma_of_small(a, x) : 1 - lower};
   }
   // Lentz's method for b_0 + a_1 / (b_1 + a_2 / (b_2 + ...)), which here is the reciprocal of the result.
   double b = x + 1 - a, c = 1 / kTiny, d = 1 / b, fraction = d;

@@ -216,8 +216,8 @@ struct Mish {
   }
   template <class F>
   TERN_HD F derivative(F x) const {
-    const F bounded = math::select(x > F(20), F(20), x), e = math::exp(bounded);
-    const F d = e * (e + F(2)) + F(2), x4 = F(4) * bounded;
+    const F bounded = math::select(x > F(20), F(20), math::select(x < F(-1000), F(-1000), x)), e = math::exp(bounded);
+    const F d = e * (e + F(2)) + F(2), x4 = F(4) * bounded;  // below -1000, e is 0 in every type
     return e * (x4 + F(4) + e * (x4 + F(6) + e * (F(4) + e))) / (d * d);
   }
 };

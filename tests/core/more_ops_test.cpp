@@ -428,6 +428,43 @@ TEST_F(MoreOps, DropoutOfChannelsAndAlphaDropout) {
       {normal({3, 4, 2})});
 }
 
+/// The upper incomplete gamma function of a tiny a is a E_1(x) (Abramowitz and Stegun, tables 5.1 and 5.2).
+TEST_F(MoreOps, IncompleteGammaOfTinyOrders) {
+  const std::pair<double, double> table[] = {
+      {1e-3, 6.3315393641361493}, {0.5, 0.55977359477616082}, {1.05, 0.20187281322015}, {2, 0.04890051070806112}};
+  for (const auto& [x, integral] : table)
+    for (const double a : {1e-10, 1e-30, 1e-200})
+      EXPECT_NEAR(
+          igammac(full({}, a, {.dtype = float64}), full({}, x, {.dtype = float64})).item<double>() / a / integral, 1,
+          1e-8)
+          << a << " " << x;
+  EXPECT_EQ(igammac(full({}, 1e-5), full({}, 0.5)).item<float>(), 5.5977653e-06F);
+}
+
+/// PyTorch 2.15: where there are no degrees of freedom, the value is infinite or NaN, and the gradient what 2 (x -
+/// mean) / (n - correction) gives.
+TEST_F(MoreOps, GradientsOfDeviationsWithoutDegreesOfFreedom) {
+  const auto slope = [](std::vector<double> data, double correction, bool root) {
+    const Tensor x = tensor(data).to(float64).set_requires_grad(true);
+    return grad({root ? tern::std(x, {}, correction) : var(x, {}, correction)}, {x})[0].to_vector<double>();
+  };
+  EXPECT_EQ(slope({1, 2}, 2, false), (std::vector<double>{-INFINITY, INFINITY}));
+  EXPECT_EQ(slope({1, 2}, 3, false), (std::vector<double>{1, -1}));
+  EXPECT_EQ(slope({1, 2}, 3, true), (std::vector<double>{0, 0}));
+  EXPECT_EQ(slope({5}, 2, false), (std::vector<double>{0}));
+  for (const double number : {slope({5}, 1, false)[0], slope({5}, 1, true)[0], slope({1, 2}, 2, true)[0]})
+    EXPECT_TRUE(std::isnan(number)) << number;
+}
+
+TEST_F(MoreOps, MishOfTheLowestNumbers) {
+  for (const DType dtype : {float32, float64, bfloat16}) {
+    const Tensor x = tensor({-3.3e38, -1e30, -200}).to(dtype).set_requires_grad(true), y = mish(x);
+    const Tensor dx = grad({sum(y)}, {x}, {.create_graph = true})[0];
+    for (const Tensor& zeros : {y, dx, grad({sum(dx)}, {x})[0]})
+      for (const double value : zeros.to(float64).to_vector<double>()) EXPECT_NEAR(value, 0, 1e-80) << dtype;
+  }
+}
+
 TEST_F(MoreOps, Errors) {
   fails("logit: eps must be in [0, 0.5], got 0.6", [] { logit(ones({2}), 0.6); });
   fails("celu: alpha must not be 0", [] { celu(ones({2}), 0); });

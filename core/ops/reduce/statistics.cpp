@@ -23,24 +23,25 @@ struct Variance final : TwiceDifferentiable<Variance> {
   SavedOutput deviation_;
   std::vector<int> dims_;
   Shape kept_;
-  double divisor_ = 0;
+  double degrees_ = 0;  // of freedom; below 0 the values are infinite and the gradient is what the formula gives
   Tensor forward(const Tensor& x, const std::vector<int>& dims, double correction, bool keepdim, bool root) {
     const uint32_t bits = dimension_bits(kName, x, dims);
     kept_ = reduced_shape(x.shape(), bits, true);
     dims_ = dims;
     const double count = kept_.numel() == 0 ? 0 : static_cast<double>(x.numel() / kept_.numel());
-    divisor_ = std::max(0.0, count - correction);
+    degrees_ = count - correction;
+    const double divisor = std::max(0.0, degrees_);
     // The sum of squares can overflow fp16, and fp32 where its root is in range.
     const DType wide = root ? DType::kFloat64 : detail::accumulation_type(x.dtype());
     const Tensor squares = run_reduction(Reduction::kDeviations, x, bits, keepdim, wide);
     x_ = x;
-    if (!root) return (squares / divisor_).to(x.dtype());
-    const Tensor deviation = sqrt(squares / divisor_).to(x.dtype());
+    if (!root) return (squares / divisor).to(x.dtype());
+    const Tensor deviation = sqrt(squares / divisor).to(x.dtype());
     deviation_ = deviation;
     return deviation;
   }
   Grads backward(const Tensor& dy) override {
-    const Tensor x = x_.get(), from_mean = (x - mean(x, dims_, true)) / divisor_;
+    const Tensor x = x_.get(), from_mean = (x - mean(x, dims_, true)) / degrees_;
     if (!deviation_.defined()) return {from_mean * (2 * dy.reshape(kept_))};
     const Tensor deviation = deviation_.get().reshape(kept_), is_zero = deviation == 0.0;
     return {from_mean * where(is_zero, 0.0, dy.reshape(kept_) / where(is_zero, 1.0, deviation))};
