@@ -222,15 +222,14 @@ struct Mish {
   }
 };
 
-/// x / 6 + 1/2 between 0 and 1. The derivative is 0 at -3 and 3. At -3 the value is chosen: 1/6, rounded, would give
-/// less than 0 where the product and the sum are rounded once.
+/// (x + 3) / 6 between 0 and 1, which near -3 keeps the digits that x / 6 + 1/2 loses. The derivative is 0 at -3 and 3.
 struct HardSigmoid {
   static constexpr const char* name = "hardsigmoid";
   static constexpr Saves saves = Saves::kInputs;
   static constexpr bool masks = true;
   template <class F>
   TERN_HD F forward(F x) const {
-    return math::select(x <= F(-3), F(0), math::select(x > F(3), F(1), x * F(1.0 / 6) + F(0.5)));
+    return math::select(x <= F(-3), F(0), math::select(x > F(3), F(1), (x + F(3)) * F(1.0 / 6)));
   }
   template <class F>
   TERN_HD F derivative(F x) const {
@@ -245,7 +244,7 @@ struct HardSwish {
   static constexpr bool masks = true;
   template <class F>
   TERN_HD F forward(F x) const {
-    return x * math::select(x <= F(-3), F(0), math::select(x > F(3), F(1), x * F(1.0 / 6) + F(0.5)));
+    return x * math::select(x <= F(-3), F(0), math::select(x > F(3), F(1), (x + F(3)) * F(1.0 / 6)));
   }
   template <class F>
   TERN_HD F derivative(F x) const {

@@ -309,7 +309,8 @@ TEST_F(MoreOps, EmptyAndOneElement) {
   EXPECT_TRUE(broadcast_tensors({}).empty());
   EXPECT_EQ(unravel_index(zeros({0, 2}, {.dtype = int64}), {3, 0}).size(), 2u);
   EXPECT_EQ(matrix_power(zeros({0, 0}), 3).shape(), Shape({0, 0}));
-  EXPECT_EQ(matrix_norm(zeros({2, 0}), INFINITY).item<double>(), 0);
+  for (const Shape& shape : {Shape{2, 0}, {0, 3}, {0, 0}})
+    for (const double order : {1.0, -1.0, HUGE_VAL}) EXPECT_EQ(matrix_norm(zeros(shape), order).item<double>(), 0);
   EXPECT_EQ(histogram(zeros({0}), 3).counts.to_vector<double>(), (std::vector<double>{0, 0, 0}));
   EXPECT_EQ(cumulative_trapezoid(zeros({1})).numel(), 0);
   EXPECT_EQ(diff(zeros({0}), 1, -1, ones({1}), ones({2})).numel(), 2);

@@ -116,6 +116,7 @@ Tensor matrix_norm(const Tensor& x, std::optional<double> order, int rows, int c
   const double magnitude = std::abs(*order);
   TERN_CHECK(magnitude == 1 || std::isinf(magnitude), "matrix_norm: order must be absent (Frobenius' norm), 1, -1, ",
              "infinity or -infinity, got ", *order, "; others need singular values, which Tern does not compute");
+  if (x.shape()[r] == 0 || x.shape()[c] == 0) return vector_norm(x, 2, {r, c}, keepdim);  // of no elements: 0
   const Tensor sums = vector_norm(x, 1, {magnitude == 1 ? r : c}, true);
   const std::vector<int> rest = {magnitude == 1 ? c : r};
   const Tensor y = *order > 0 ? max(sums, rest, true) : min(sums, rest, true);
