@@ -1,16 +1,5 @@
 // Random calls of ops against PyTorch. TERN_RANDOM_OPS names the folder that tests/golden/random_ops.py wrote.
-//
-// What differs on purpose, and is reported all the same where a case meets it (PyTorch 2.15):
-//   fmod, remainder        exact where PyTorch's vectorised loop gives NaN, because the quotient overflows
-//   i0, ndtr, polygamma    more digits in the tails; i0(-inf) is infinite
-//   quantile, nanquantile  an infinite element that is picked is the result, not NaN; of equal elements another one may
-//                          take the gradient
-//   nll_loss               the mean is 0 where all weights are (docs: cross_entropy.h)
-//   gcd, remainder, ...    integers are computed in 64 bits and the result is wrapped: a uint8 tensor beside a
-//                          0-dimensional int64 of 300 sees 300, where PyTorch sees 44
-//   var of 0 dimensions    without degrees of freedom: the formula of the other shapes, not NaN
-//   normalize              the norm of one number is the root of its square, which overflows
-//   div                    fp64 with a denominator below the normal numbers: its reciprocal overflows
+// What may differ, as the generator draws it all the same: docs/coming_from_pytorch.md.
 
 #include <cstdlib>
 #include <filesystem>
