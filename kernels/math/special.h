@@ -122,7 +122,7 @@ TERN_HD inline GammaParts gamma_parts(double a, double x) {
     double term = 1, sum = 1;
     for (int k = 1; k < kMostTerms && term > kSmallest * sum; ++k) sum += term *= x / (a + k);
     const double lower = power * sum < 1 ? power * sum : 1;
-    return {lower, lower > 0.5 && x < 1.5 ? upper_gamma_of_small(a, x) : 1 - lower};
+    return {lower, 1 - lower};
   }
   // Lentz's method for b_0 + a_1 / (b_1 + a_2 / (b_2 + ...)), which here is the reciprocal of the result.
   double b = x + 1 - a, c = 1 / kTiny, d = 1 / b, fraction = d;
@@ -190,7 +190,11 @@ TERN_HD inline double log_ndtr_slope(double x) {
 }
 
 TERN_HD inline double igamma(double a, double x) { return detail::gamma_parts(a, x).lower; }
-TERN_HD inline double igammac(double a, double x) { return detail::gamma_parts(a, x).upper; }
+/// What is left of 1 has few digits where it is small.
+TERN_HD inline double igammac(double a, double x) {
+  const detail::GammaParts parts = detail::gamma_parts(a, x);
+  return parts.lower > 0.5 && x < 1.5 && x < a + 1 ? detail::upper_gamma_of_small(a, x) : parts.upper;
+}
 /// x^(a - 1) exp(-x) / gamma(a), the derivative of igamma by x.
 TERN_HD inline double gamma_density(double a, double x) {
   if (!(a > 0 && x >= 0)) return a == 0 && x > 0 ? 0 : NAN;

@@ -244,7 +244,7 @@ struct HardSwish {
   static constexpr bool masks = true;
   template <class F>
   TERN_HD F forward(F x) const {
-    return x * math::select(x <= F(-3), F(0), math::select(x > F(3), F(1), (x + F(3)) * F(1.0 / 6)));
+    return x * HardSigmoid{}.forward(x);
   }
   template <class F>
   TERN_HD F derivative(F x) const {

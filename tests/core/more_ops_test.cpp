@@ -442,12 +442,12 @@ TEST_F(MoreOps, IncompleteGammaOfTinyOrders) {
   EXPECT_EQ(igammac(full({}, 1e-5), full({}, 0.5)).item<float>(), 5.5977653e-06F);
 }
 
-/// PyTorch 2.15: where there are no degrees of freedom, the value is infinite or NaN, and the gradient what 2 (x -
-/// mean) / (n - correction) gives.
+/// As PyTorch 2.15 along named dimensions: the value is infinite or NaN, and the gradient what 2 (x - mean) /
+/// (n - correction) gives.
 TEST_F(MoreOps, GradientsOfDeviationsWithoutDegreesOfFreedom) {
   const auto slope = [](std::vector<double> data, double correction, bool root) {
     const Tensor x = tensor(data).to(float64).set_requires_grad(true);
-    return grad({root ? tern::std(x, {}, correction) : var(x, {}, correction)}, {x})[0].to_vector<double>();
+    return grad({root ? tern::std(x, {0}, correction) : var(x, {0}, correction)}, {x})[0].to_vector<double>();
   };
   EXPECT_EQ(slope({1, 2}, 2, false), (std::vector<double>{-INFINITY, INFINITY}));
   EXPECT_EQ(slope({1, 2}, 3, false), (std::vector<double>{1, -1}));

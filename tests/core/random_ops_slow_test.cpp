@@ -1,5 +1,4 @@
 // Random calls of ops against PyTorch. TERN_RANDOM_OPS names the folder that tests/golden/random_ops.py wrote.
-// What may differ, as the generator draws it all the same: docs/coming_from_pytorch.md.
 
 #include <cstdlib>
 #include <filesystem>

@@ -13,10 +13,10 @@ REDUCTIONS = ("mean", "sum", "none")
 # Losses.
 
 
-def elementwise_loss(name, function, arguments=lambda d: {}, x=(-3, 3), target=(-3, 3), signs=False, least=0):
+def elementwise_loss(name, function, arguments=lambda d: {}, x=(-3, 3), target=(-3, 3), signs=False, least=0, dtypes=FLOATS):
     @op("loss", name)
     def draw_case(d):
-        shape, dtype = d.shape(least, 4, zeros=False), d.dtype(FLOATS)
+        shape, dtype = d.shape(least, 4, zeros=False), d.dtype(dtypes)
         drawn = dict(reduction=d.pick(*REDUCTIONS)) | arguments(d)
         a = d.tensor(shape, dtype, *x, finite=True)
         b = d.tensor(shape, dtype, *target, finite=True)
@@ -43,7 +43,14 @@ elementwise_loss(
     (-3, 0),
     (0, 1),
 )
-elementwise_loss("binary_cross_entropy", F.binary_cross_entropy, x=(0, 1), target=(0, 1))
+# PyTorch's least divisor of the gradient, 1e-12, is rounded to float32.
+elementwise_loss(
+    "binary_cross_entropy",
+    F.binary_cross_entropy,
+    x=(0, 1),
+    target=(0, 1),
+    dtypes=[torch.float32, torch.bfloat16, torch.float16],
+)
 elementwise_loss("binary_cross_entropy_with_logits", F.binary_cross_entropy_with_logits, x=(-20, 20), target=(0, 1))
 elementwise_loss("soft_margin_loss", F.soft_margin_loss, signs=True)
 elementwise_loss("hinge_embedding_loss", F.hinge_embedding_loss, lambda d: dict(margin=d.pick(0.5, 1, 2)), signs=True)
@@ -82,7 +89,7 @@ for kind in ("cross_entropy", "nll_loss"):
         )
         if kind == "cross_entropy":
             drawn["label_smoothing"] = d.pick(0, 0.1)
-        weight = d.tensor([classes], dtype, 0.1, 2, finite=True) if d.one_in(2) else None
+        weight = d.tensor([classes], dtype, 0.2, 2, finite=True) if d.one_in(2) else None  # never 0
         return Case(
             [d.tensor(shape, dtype, -9, 9, finite=True), target, weight],
             drawn,
@@ -549,7 +556,7 @@ images_of(
 )
 images_of(
     "pixel_unshuffle",
-    lambda d, a: d.shape(0, 2, most=6)
+    lambda d, a: d.shape(0, 2, zeros=False, most=6)  # of an empty batch PyTorch keeps the shape
     + [d.between(1, 2), a["factor"] * d.between(1, 3), a["factor"] * d.between(1, 3)],
     lambda d: dict(factor=d.between(1, 3)),
     lambda x, factor: F.pixel_unshuffle(x, factor),
@@ -600,7 +607,9 @@ def interpolate(d):
     if mode in (linear, "bicubic"):
         drawn["align_corners"] = d.one_in(2)
         drawn["antialias"] = dims == 2 and d.one_in(3)
-    return Case([d.tensor(image(d, dims, most=100), dtype, finite=True)], drawn, lambda x: F.interpolate(x, **drawn))
+    shape = image(d, dims, most=100)
+    drawn["antialias"] &= shape[-1] > 1  # where the width stays 1, PyTorch repeats a row
+    return Case([d.tensor(shape, dtype, finite=True)], drawn, lambda x: F.interpolate(x, **drawn))
 
 
 @op("attention", "attention")

@@ -33,21 +33,24 @@ simple("pointwise", "isnan isinf isfinite logical_not")
 simple(
     "pointwise",
     "relu leaky_relu elu celu selu silu mish softplus logsigmoid softsign softshrink hardshrink hardtanh "
-    "hardswish relu6 gelu",
+    "relu6 gelu",
     dtypes=FLOATS,
     of=F,
 )
+simple("pointwise", "hardswish", dtypes=FLOATS, of=F, finite=True)  # PyTorch multiplies by 6 first, which overflows
 # F.hardsigmoid takes the gradient 1/6 in float32.
 simple("pointwise", "hardsigmoid", dtypes=FLOATS, of=type("of", (), {"hardsigmoid": lambda x: F.relu6(x + 3) / 6}))
 # PyTorch's i1 is NaN at infinity. The gradient of entr below 0 is that of a constant in Tern, NaN in PyTorch.
 simple("pointwise", "i0e i1 i1e", of=torch.special, finite=True)
 simple("pointwise", "entr", 0.2, 3, of=torch.special, finite=True)
 simple("pointwise", "erfcx log_ndtr", of=torch.special)
-simple("pointwise", "ndtr", dtypes=FLOATS, of=torch.special)  # PyTorch's float32 of integers has no digits far below 0
-simple("pointwise", "erfc i0")
-# At poles PyTorch gives these the limits from one side, or large numbers.
+# PyTorch's float32 has no digits far below 0.
+simple("pointwise", "ndtr", -0.2, 3, dtypes=FLOATS, of=torch.special, finite=True)
+simple("pointwise", "erfc")
+simple("pointwise", "i0", finite=True)  # NaN in PyTorch at -infinity
+# At poles PyTorch gives these the limits from one side, or large numbers. Its polygamma of order 1 has 9 digits.
 simple("pointwise", "lgamma", -4, 9)
-simple("pointwise", "digamma", 0.2, 9, finite=True)
+simple("pointwise", "digamma", 0.2, 9, [torch.float32, torch.bfloat16, torch.float16], finite=True)
 simple("pointwise", "bitwise_not", dtypes=INTEGERS + [torch.bool])
 simple(
     "view",
@@ -164,7 +167,7 @@ with_arguments(
     "pointwise",
     "polygamma",
     lambda x, n: torch.polygamma(n, x),
-    lambda d, x: dict(n=d.below(5)),
+    lambda d, x: dict(n=d.between(2 if x.dtype == torch.float64 else 0, 4)),
     [torch.float32, torch.float64],
     0.3,
     9,
@@ -186,10 +189,12 @@ def binary(name, function, dtypes=ALL, low=-3, high=3, differentiable=True, fini
     op("pointwise", name)(draw_case)
 
 
-for kind in "add mul div maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor heaviside".split():
+for kind in "add mul maximum minimum eq ne lt le gt ge logical_and logical_or logical_xor heaviside".split():
     binary(kind, getattr(torch, kind), differentiable=kind != "heaviside")
+binary("div", torch.div, finite=True)  # reciprocals of denormal numbers overflow
+# PyTorch's remainder is NaN where the quotient overflows.
 for kind in "remainder fmod floor_divide".split():
-    binary(kind, getattr(torch, kind), FLOATS + INTEGERS)
+    binary(kind, getattr(torch, kind), FLOATS + INTEGERS, finite=True)
 binary("sub", torch.sub, FLOATS + INTEGERS)
 binary("pow", torch.pow, FLOATS)
 binary("atan2", torch.atan2, FLOATS)  # PyTorch squares uint8 in uint8 for the gradient
@@ -197,13 +202,14 @@ binary("logaddexp", torch.logaddexp, FLOATS)
 binary("hypot", torch.hypot, FLOATS)
 binary("copysign", torch.copysign)
 # The gradient where the logarithm is infinite is 0 in Tern.
-binary("xlogy", torch.xlogy, low=0.1)
+binary("xlogy", torch.xlogy, low=0.1, finite=True)
 binary("xlog1py", torch.special.xlog1py, low=-0.9, finite=True)
 binary("nextafter", torch.nextafter, [torch.float32, torch.float64], differentiable=False)
 binary("igamma", torch.igamma, [torch.float32, torch.float64], 0.1, 9, [1], True)
 binary("igammac", torch.igammac, [torch.float32, torch.float64], 0.1, 9, [1], True)
-binary("gcd", torch.gcd, INTEGERS, -30, 30)
-binary("lcm", torch.lcm, INTEGERS, -30, 30)
+# PyTorch wraps a 0-dimensional integer to uint8 first.
+binary("gcd", torch.gcd, [torch.int64, torch.int32], -30, 30)
+binary("lcm", torch.lcm, [torch.int64, torch.int32], -30, 30)
 binary("bitwise_left_shift", torch.bitwise_left_shift, INTEGERS, 0, 7, finite=True)
 binary("bitwise_right_shift", torch.bitwise_right_shift, INTEGERS, 0, 7, finite=True)
 for kind in "bitwise_and bitwise_or bitwise_xor".split():
@@ -337,10 +343,19 @@ with_arguments(
     ALL,
     differentiable=False,
 )
+
+
+def deviation(x, dims, correction, function, **rest):
+    """Over all dimensions PyTorch's gradient without degrees of freedom is not that of the formula."""
+    if correction >= x.numel() and (x.dim() == 0 or not dims):
+        raise ValueError("drawn again")
+    return function(x, dims, correction=correction, **rest)
+
+
 for kind in "var std var_mean std_mean".split():
     reduction(
         kind,
-        lambda x, dims, f=getattr(torch, kind), **rest: f(x, dims, **rest),
+        lambda x, dims, f=getattr(torch, kind), **rest: deviation(x, dims, function=f, **rest),
         FLOATS,
         options=lambda d: dict(correction=d.pick(0, 1, 2)),
         finite=True,
@@ -389,6 +404,7 @@ with_arguments(
     lambda x, order, dim: F.normalize(x, order, dim),
     lambda d, x: dict(order=d.pick(1, 2, 3), dim=d.dim(x.dim())),
     shape=(1, 4),
+    finite=True,
 )
 with_arguments(
     "reduce",
@@ -512,12 +528,20 @@ for kind in ("median", "nanmedian", "mode"):
         lambda x, dim, keepdim, f=getattr(torch, kind): f(x, dim, keepdim),
         lambda d, x, dim: dict(keepdim=d.one_in(2)),
     )
+
+
+def quantiles(function, x, dim, q, keepdim, mode):
+    """Not of infinite elements, which PyTorch makes NaN, nor of equal ones, of which any may take the gradient."""
+    numbers = x[~x.isnan()]
+    if (numbers.abs() > 1e30).any() or numbers.unique().numel() < numbers.numel():
+        raise ValueError("drawn again")
+    return function(x, torch.tensor(q, dtype=x.dtype), dim, keepdim, interpolation=mode)
+
+
 for kind in ("quantile", "nanquantile"):
     along(
         kind,
-        lambda x, dim, q, keepdim, mode, f=getattr(torch, kind): f(
-            x, torch.tensor(q, dtype=x.dtype), dim, keepdim, interpolation=mode
-        ),
+        lambda x, f=getattr(torch, kind), **rest: quantiles(f, x, **rest),
         lambda d, x: dict(
             q=[d.pick(0, 0.25, 0.5, 0.75, 1, 0.1) for _ in range(d.between(1, 3))],
             keepdim=d.one_in(2),
@@ -533,8 +557,9 @@ for kind in ("bincount", "histc"):
             x = d.tensor(d.shape(0, 2), d.dtype([torch.float32, torch.float64]), finite=True)
             drawn = dict(bins=d.between(1, 9), low=d.pick(-2, -1), high=d.pick(1, 2))
             return Case([x], drawn, lambda x: torch.histc(x, drawn["bins"], drawn["low"], drawn["high"]), False)
-        x = d.tensor(d.shape(1, 1), d.dtype(INTEGERS), 0, 9, finite=True)
-        weights = d.tensor(x.shape, d.dtype([torch.float32, torch.float64]), finite=True) if d.one_in(2) else None
+        weighted = d.one_in(2)  # of no numbers PyTorch's result is int64 all the same
+        x = d.tensor(d.shape(1, 1, zeros=not weighted), d.dtype(INTEGERS), 0, 9, finite=True)
+        weights = d.tensor(x.shape, d.dtype([torch.float32, torch.float64]), finite=True) if weighted else None
         least = d.below(15)
         return Case([x, weights], {"minlength": least}, lambda x, w: torch.bincount(x, w, least), False)
 

@@ -157,6 +157,10 @@ TEST_P(Pointwise, KinksAndSpecialValuesFollowPyTorch) {
     EXPECT_EQ(one(Clamp{-inf, 2}, backward, {3, -inf}), 3);
     EXPECT_EQ(one(HardSigmoid{}, {}, {-3}), 0);
     EXPECT_EQ(one(HardSwish{}, {}, {-3}), 0);
+    for (const double above : {0x1p-10, 0x1p-16, 0x1p-20}) {  // x + 3, without a rounding error
+      EXPECT_NEAR(one(HardSigmoid{}, {}, {above - 3}) / (above / 6), 1, 3e-7);
+      EXPECT_NEAR(one(HardSwish{}, {}, {above - 3}) / ((above - 3) * above / 6), 1, 3e-7);
+    }
     EXPECT_EQ(one(Atan2{}, backward, {1, 0, 0}), 0);
     EXPECT_EQ(one(Atan2{}, backward1, {1, 0, 0}), 0);
     for (const double x : {-89.0, 89.0, -1e4, 1e4}) {

@@ -19,8 +19,8 @@ Tensor norm(const Tensor& x, const std::vector<int>& dims, bool keepdim = false)
 Tensor vector_norm(const Tensor& x, double order = 2, const std::vector<int>& dims = {}, bool keepdim = false);
 
 /// The norm of the matrices of two dimensions: Frobenius' norm, or of order 1 (-1) the largest (smallest) sum of the
-/// magnitudes of a column, infinity (-infinity) of a row, as torch.linalg.matrix_norm. Error for other orders, which
-/// need singular values.
+/// magnitudes of a column, infinity (-infinity) of a row, as torch.linalg.matrix_norm; 0 of an empty matrix. Error for
+/// other orders, which need singular values.
 Tensor matrix_norm(const Tensor& x, std::optional<double> order = {}, int rows = -2, int cols = -1,
                    bool keepdim = false);
 
