@@ -58,7 +58,8 @@ struct LinearRecurrence final : TwiceDifferentiable<LinearRecurrence> {
 };
 
 /// Cumulative products of contiguous x along its last dimension. The derivative of later products by an element is a
-/// recurrence, which divides by none of them.
+/// recurrence, which divides by none of them. It is the product of two numbers that may exceed what 16 bits hold where
+/// the derivative does not, and is 0 where the elements before have a 0, whatever the later products are.
 struct CumulativeProduct final : TwiceDifferentiable<CumulativeProduct> {
   static constexpr const char* kName = "cumprod";
   Saved x_;
@@ -72,7 +73,12 @@ struct CumulativeProduct final : TwiceDifferentiable<CumulativeProduct> {
   }
   Grads backward(const Tensor& dy) override {
     if (dy.numel() == 0) return {dy};
-    return {mul(LinearRecurrence::apply(x_.get(), dy.contiguous(), true), one_before(y_.get(), 1))};
+    const DType dtype = dy.dtype(), wide = detail::accumulation_type(dtype);
+    const Tensor x = x_.get().to(wide), y = dtype == wide ? y_.get() : CumulativeProduct::apply(x);
+    const Tensor earlier = one_before(y, 1);
+    Tensor dx = mul(LinearRecurrence::apply(x, dy.to(wide).contiguous(), true), earlier);
+    if (!grad_enabled()) dx = where(earlier == 0.0, 0.0, dx);  // 0 times infinity
+    return {dx.to(dtype)};
   }
 };
 
