@@ -42,7 +42,9 @@ struct TensorOptions {
   bool requires_grad = false;
 };
 
-class Tensor {
+/// [[nodiscard]]: x.to(float16) leaves x as it is, and its result is all it does. Ops that write end in _ and return a
+/// reference.
+class [[nodiscard]] Tensor {
  public:
   Tensor() = default;
   explicit Tensor(std::shared_ptr<detail::TensorImpl> impl) : impl_(std::move(impl)) {}

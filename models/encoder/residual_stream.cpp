@@ -7,13 +7,13 @@
 namespace tern::models {
 
 void ResidualStream::add(const RowChain& branch, const DropoutOptions& dropout) {
-  value();
+  compute_value();
   branch_ = branch;
   dropout_ = dropout;
 }
 
 void ResidualStream::normalize(const nn::LayerNorm& norm) {
-  if (norm_) value();
+  if (norm_) compute_value();
   norm_ = &norm;
 }
 
@@ -26,6 +26,11 @@ Tensor ResidualStream::norm(const nn::LayerNorm& norm) {
 }
 
 Tensor ResidualStream::value() {
+  compute_value();
+  return value_;
+}
+
+void ResidualStream::compute_value() {
   if (branch_ && norm_)
     value_ = norm_->end(*branch_, value_, dropout_, false).norm;
   else if (branch_)
@@ -34,7 +39,6 @@ Tensor ResidualStream::value() {
     value_ = norm_->forward(value_);
   branch_.reset();
   norm_ = nullptr;
-  return value_;
 }
 
 ResidualStream::Parts ResidualStream::parts() {

@@ -33,6 +33,8 @@ class ResidualStream {
   explicit ResidualStream(const Parts& parts);
 
  private:
+  void compute_value();  // so that nothing waits
+
   Tensor value_;                         // before the addition
   std::optional<RowChain> branch_;       // what is to be added
   DropoutOptions dropout_;               // of the branch

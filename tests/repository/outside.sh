@@ -34,6 +34,9 @@ documented() {  # INCLUDE: what documents for users name is reachable from the t
     awk '{ print "namespace name_" NR " { using tern::" $0 "; }" }' <<<"$names"; } >"$scratch/named.cpp"
   expect "tern.h and bench/benchmark.h declare the names of documents" \
     runs "$(cached CMAKE_CXX_COMPILER)" -std=c++20 -fsyntax-only -I "$1" "$scratch/named.cpp"
+  printf '#include <tern/tern.h>\nvoid use(const tern::Tensor& x) { x.to(tern::float16); }\n' >"$scratch/discarded.cpp"
+  run "$(cached CMAKE_CXX_COMPILER)" -std=c++20 -fsyntax-only -I "$1" "$scratch/discarded.cpp"
+  expect "the compiler warns of a tensor that nothing takes" has "$said" nodiscard
   said=$(grep -ohE '\b(core|kernels|nn|optim|data|dist|models|bench)/[a-z_0-9/]+\.h\b' \
     "$root"/docs/{coming_from_pytorch,tutorial,ops}.md | sort -u |
     while read -r header; do [[ -f $1/tern/$header ]] || echo "$header"; done)

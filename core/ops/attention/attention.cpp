@@ -30,7 +30,7 @@ struct SavedLayouts {
     tensors[4] = call.bias;
   }
   void check() const {
-    for (const Saved& saved : tensors) saved.get_or_none();
+    for (const Saved& saved : tensors) static_cast<void>(saved.get_or_none());
   }
   Tensor bias() const { return tensors[4].get_or_none(); }
 };
