@@ -42,7 +42,8 @@ class ConvolutionByColumns {
     return kAlign + weight_bytes() + channel_bytes() + columns_bytes() + products;
   }
 
-  void forward(const ConstView& x, const ConstView& weight, const ConvolutionEnd& end, const View& y, void* workspace) {
+  void forward(const ConstView& x, const ConstView& weight, const ConvolutionEpilogue& epilogue, const View& y,
+               void* workspace) {
     if (y.numel() == 0) return;
     begin(workspace);
     const View last = weight_view(weight_memory_, dtype_);
@@ -51,7 +52,7 @@ class ConvolutionByColumns {
       const int64_t count = std::min(images_, shape_.batch - n);
       multiply(false, true, columns_of(x, n, count), last, 0, output(y.data, count, n));
     }
-    finish(end, y, channel_memory_);
+    apply_epilogue(epilogue, y, channel_memory_);
   }
 
   void backward_input(const ConstView& dy, const ConstView& weight, const View& dx, void* workspace) {
@@ -105,15 +106,15 @@ class ConvolutionByColumns {
       copy(stream_, turned, given);
   }
 
-  /// The size of `channels` in finish().
+  /// The size of `channels` in apply_epilogue().
   int64_t channel_bytes() const { return aligned(3 * shape_.out_channels * size_of(sum_type())); }
   /// y = activation(y + bias + residual); a residual or an activation by the pass of batch norm with a mean of 0 and a
   /// scale of 1.
-  void finish(const ConvolutionEnd& end, const View& y, void* channels) const {
-    if (end.continues())
-      finish_by_norm(end, y, channels);
-    else if (end.bias)
-      add_bias(end.bias, y);
+  void apply_epilogue(const ConvolutionEpilogue& epilogue, const View& y, void* channels) const {
+    if (epilogue.continues())
+      apply_by_norm(epilogue, y, channels);
+    else if (epilogue.bias)
+      add_bias(epilogue.bias, y);
   }
 
  private:
@@ -196,17 +197,18 @@ class ConvolutionByColumns {
     pointwise(stream_, make_call(op, {}, dtype_ == DType::kFloat64 ? DType::kFloat64 : DType::kFloat32), inputs, 2,
               result);
   }
-  void finish_by_norm(const ConvolutionEnd& end, const View& y, void* memory) const {
+  void apply_by_norm(const ConvolutionEpilogue& epilogue, const View& y, void* memory) const {
     const DType wide = sum_type();
     const int64_t channels = shape_.out_channels, one[] = {1};
     const auto row = [&](int64_t i) { return View(at(memory, i * channels * size_of(wide)), wide, 1, &channels, one); };
     fill(stream_, 0, row(0));
     fill(stream_, 1, row(1));
-    if (end.bias) copy(stream_, ConstView(end.bias.data, end.bias.dtype, 1, &channels, one), row(2));
+    if (epilogue.bias) copy(stream_, ConstView(epilogue.bias.data, epilogue.bias.dtype, 1, &channels, one), row(2));
     const int64_t sizes[] = {y.numel() / channels, channels}, steps[] = {channels, 1};
     const View result(y.data, y.dtype, 2, sizes, steps);
-    const ConstView residual = end.residual ? ConstView(end.residual.data, y.dtype, 2, sizes, steps) : ConstView();
-    const BatchNormMap map{row(0), row(1), end.bias ? ConstView(row(2)) : ConstView(), end.activation};
+    const ConstView residual =
+        epilogue.residual ? ConstView(epilogue.residual.data, y.dtype, 2, sizes, steps) : ConstView();
+    const BatchNormMap map{row(0), row(1), epilogue.bias ? ConstView(row(2)) : ConstView(), epilogue.activation};
     batch_norm_apply(stream_, result, map, residual, result);
   }
 

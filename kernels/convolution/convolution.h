@@ -40,7 +40,7 @@ struct ConvolutionShape {
 
 /// What follows the sums of a convolution: y = activation(sums + bias + residual). bias: [out_channels], of y's dtype
 /// or fp32; residual: like y and not y itself. Each may be absent.
-struct ConvolutionEnd {
+struct ConvolutionEpilogue {
   ConstView bias = {}, residual = {};
   ImageActivation activation = ImageActivation::kNone;
   /// The weight as convolution_pack() wrote it, or null.
@@ -52,12 +52,12 @@ struct ConvolutionEnd {
 
 struct ConvolutionMethod;
 
-/// y = convolution of x with weight, and its end. x: [batch, depth, height, width, in_channels], y: the same with out
-/// and out_channels, both contiguous. weight: [out_channels, in_channels / groups, depth, height, width], contiguous;
-/// not read with end.packed_weight. All of one floating dtype.
+/// y = convolution of x with weight, and its epilogue. x: [batch, depth, height, width, in_channels], y: the same with
+/// out and out_channels, both contiguous. weight: [out_channels, in_channels / groups, depth, height, width],
+/// contiguous; not read with epilogue.packed_weight. All of one floating dtype.
 TERN_KERNEL(int64_t, convolution_workspace, Stream stream, const ConvolutionShape& shape, DType dtype, bool packed);
 TERN_KERNEL(void, convolution_forward, Stream stream, const ConvolutionShape& shape, ConstView x, ConstView weight,
-            const ConvolutionEnd& end, View y, void* workspace);
+            const ConvolutionEpilogue& epilogue, View y, void* workspace);
 
 /// Where a weight stays the same for many calls: `packed` becomes what convolution_forward() reads for this shape and
 /// dtype. 0 bytes where it would be the weight itself; then nothing is packed.

@@ -77,27 +77,27 @@ double activated(ImageActivation activation, double z) {
   return z;
 }
 
-/// y = the convolution and its end; with a packed weight the plain one is not given.
+/// y = the convolution and its epilogue; with a packed weight the plain one is not given.
 void run_forward(Call& on, Method method, const ConvolutionShape& s, const Array& x, const Array& weight,
-                 ConvolutionEnd end, bool packed, Array& y) {
+                 ConvolutionEpilogue epilogue, bool packed, Array& y) {
   if (method) {
     const ConvolutionPlan plan = method->make({Pass::kForward, x.dtype(), s, packed});
     packed = packed && plan.pack;
     if (packed) {
-      end.packed_weight = on.workspace(ConvolutionPlan::room_for(plan.packed_bytes));
-      plan.pack(on(weight), ConvolutionPlan::aligned(end.packed_weight));
+      epilogue.packed_weight = on.workspace(ConvolutionPlan::room_for(plan.packed_bytes));
+      plan.pack(on(weight), ConvolutionPlan::aligned(epilogue.packed_weight));
     }
     void* const workspace = on.workspace(plan.workspace_bytes(packed));
-    return plan(on(x), packed ? ConstView() : on(weight), end, on(y), workspace);
+    return plan(on(x), packed ? ConstView() : on(weight), epilogue, on(y), workspace);
   }
   const Stream stream = on.stream();
   const int64_t bytes = packed ? convolution_packed_bytes(stream, s, x.dtype()) : 0;
   if (bytes > 0) {
-    end.packed_weight = on.workspace(bytes);
-    convolution_pack(stream, s, on(weight), const_cast<void*>(end.packed_weight));
+    epilogue.packed_weight = on.workspace(bytes);
+    convolution_pack(stream, s, on(weight), const_cast<void*>(epilogue.packed_weight));
   }
   void* const workspace = on.workspace(convolution_workspace(stream, s, x.dtype(), bytes > 0));
-  convolution_forward(stream, s, on(x), bytes > 0 ? ConstView() : on(weight), end, on(y), workspace);
+  convolution_forward(stream, s, on(x), bytes > 0 ? ConstView() : on(weight), epilogue, on(y), workspace);
 }
 
 /// The input's gradient from dy and the weight, or the weight's from dy and x.
@@ -157,9 +157,9 @@ void check_forward(std::mt19937_64& random, const Shapes& shapes) {
     for_each_method({Pass::kForward, dtype, s, packed}, [&](Method method) {
       Array y(dtype, output_shape(s), order);
       expect_same_in_every_run({&y}, [&](Call& on) {
-        const ConvolutionEnd end{
+        const ConvolutionEpilogue epilogue{
             .bias = on.when(with_bias, bias), .residual = on.when(with_residual, residual), .activation = activation};
-        run_forward(on, method, s, x, weight, end, packed, y);
+        run_forward(on, method, s, x, weight, epilogue, packed, y);
       });
       rounded.expect_near(y, dtype, error_of(method));
     });
@@ -427,9 +427,9 @@ void check_many_channels(std::mt19937_64& random, Method method) {
     const Array residual = random_array(random, float32, output_shape(s), -1, 1);
     Array y(float32, output_shape(s)), dx(float32, input_shape(s)), dweight(float32, weight_shape(s));
     expect_same_in_every_run({&y, &dx, &dweight}, [&](Call& on) {
-      ConvolutionEnd end{.bias = on(bias), .residual = on.when(ends, residual)};
-      if (ends) end.activation = ImageActivation::kRelu;
-      run_forward(on, method, s, x, weight, end, packed, y);
+      ConvolutionEpilogue epilogue{.bias = on(bias), .residual = on.when(ends, residual)};
+      if (ends) epilogue.activation = ImageActivation::kRelu;
+      run_forward(on, method, s, x, weight, epilogue, packed, y);
       run_gradient(on, method, Pass::kBackwardInput, s, dy, weight, dx);
       run_gradient(on, method, Pass::kBackwardWeight, s, dy, x, dweight);
     });

@@ -79,12 +79,12 @@ void count_operations(const ConvolutionShape& s, DType dtype) {
   count_product(s.batch * s.out_pixels(), s.out_channels, s.depth_of_sums(), dtype);
 }
 
-void run_forward(const ConvolutionShape& s, const Tensor& x, const Tensor& weight, const kernels::ConvolutionEnd& end,
-                 const Tensor& y) {
+void run_forward(const ConvolutionShape& s, const Tensor& x, const Tensor& weight,
+                 const kernels::ConvolutionEpilogue& epilogue, const Tensor& y) {
   const kernels::Stream stream = current_stream(x.device());
-  const bool packed = end.packed_weight != nullptr;
+  const bool packed = epilogue.packed_weight != nullptr;
   const Workspace workspace(x.device(), [&] { return kernels::convolution_workspace(stream, s, x.dtype(), packed); });
-  kernels::convolution_forward(stream, s, rows_of(x), weight.view(), end, rows_of(y), workspace.data());
+  kernels::convolution_forward(stream, s, rows_of(x), weight.view(), epilogue, rows_of(y), workspace.data());
   count_operations(s, x.dtype());
 }
 

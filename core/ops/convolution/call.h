@@ -26,6 +26,6 @@ kernels::ConvolutionShape shape_of(const ConvolutionCall& call, const Convolutio
 void count_operations(const kernels::ConvolutionShape& s, DType dtype);
 /// x and y with their channels last, the others contiguous.
 void run_forward(const kernels::ConvolutionShape& s, const Tensor& x, const Tensor& weight,
-                 const kernels::ConvolutionEnd& end, const Tensor& y);
+                 const kernels::ConvolutionEpilogue& epilogue, const Tensor& y);
 
 }  // namespace tern::detail

@@ -37,8 +37,8 @@ int64_t convolution_workspace(Stream, const ConvolutionShape& shape, DType dtype
   return plan_of({Pass::kForward, dtype, shape, packed})->workspace_bytes(packed);
 }
 void convolution_forward(Stream, const ConvolutionShape& shape, ConstView x, ConstView weight,
-                         const ConvolutionEnd& end, View y, void* workspace) {
-  (*plan_of({Pass::kForward, x.dtype, shape, end.packed_weight != nullptr}))(x, weight, end, y, workspace);
+                         const ConvolutionEpilogue& epilogue, View y, void* workspace) {
+  (*plan_of({Pass::kForward, x.dtype, shape, epilogue.packed_weight != nullptr}))(x, weight, epilogue, y, workspace);
 }
 int64_t convolution_packed_bytes(Stream, const ConvolutionShape& shape, DType dtype) {
   return ConvolutionPlan::room_for(plan_of({Pass::kForward, dtype, shape, true})->packed_bytes);

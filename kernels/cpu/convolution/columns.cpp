@@ -50,10 +50,10 @@ constexpr int64_t kPixelElements = 16384;  // of a block of parallel_for
 ConvolutionPlan make(const ConvolutionCase& c) {
   const ConvolutionByColumns columns(Stream{}, c.shape, c.dtype);
   return {.run =
-              [columns, pass = c.pass](ConstView first, ConstView second, const ConvolutionEnd& end, View result,
-                                       char* memory) {
+              [columns, pass = c.pass](ConstView first, ConstView second, const ConvolutionEpilogue& epilogue,
+                                       View result, char* memory) {
                 ConvolutionByColumns products = columns;
-                if (pass == ConvolutionPass::kForward) return products.forward(first, second, end, result, memory);
+                if (pass == ConvolutionPass::kForward) return products.forward(first, second, epilogue, result, memory);
                 if (pass == ConvolutionPass::kBackwardInput)
                   return products.backward_input(first, second, result, memory);
                 products.backward_weight(first, second, result, memory);

@@ -212,22 +212,23 @@ void for_kernel_rows(const ConvolutionShape& s, const Geometry& g, int64_t z, in
 
 /// y = activation(sums + residual) of a block's channels of a row.
 template <class T>
-[[gnu::noinline]] void finish_row(const ConvolutionShape& s, const Geometry& g, const Block& b,
-                                  const ConvolutionEnd& end, const float* sums, int64_t at, T* y) {
+[[gnu::noinline]] void write_row(const ConvolutionShape& s, const Geometry& g, const Block& b,
+                                 const ConvolutionEpilogue& epilogue, const float* sums, int64_t at, T* y) {
   const int64_t size = block_size(s.in_channels), n = b.end - b.begin;
   sums += b.begin - b.first;
-  with_image_activation(end.activation, [&](const auto& act) {
-    const auto finish = [&](auto count) {
+  with_image_activation(epilogue.activation, [&](const auto& act) {
+    const auto write = [&](auto count) {
       for (int64_t o = 0; o < g.to[2]; ++o, sums += size, at += s.in_channels)
-        if (end.residual)
+        if (epilogue.residual)
           map_row<float>(
-              y + at, count, [&](float v, float r) { return act.forward(v + r); }, sums, end.residual.as<T>() + at);
+              y + at, count, [&](float v, float r) { return act.forward(v + r); }, sums,
+              epilogue.residual.as<T>() + at);
         else
           map_row<float>(
               y + at, count, [&](float v) { return act.forward(v); }, sums);
     };
-    if (n == kMaxBlock) return finish(std::integral_constant<int64_t, kMaxBlock>());
-    finish(n);
+    if (n == kMaxBlock) return write(std::integral_constant<int64_t, kMaxBlock>());
+    write(n);
   });
 }
 
@@ -235,7 +236,7 @@ template <class T>
 /// memory behind the weight.
 template <class T>
 void correlate(const ConvolutionShape& s, const Geometry& g, const T* source, const ConstView& weight,
-               const ConvolutionEnd& end, T* result, int64_t threads, int64_t of_thread, char* memory) {
+               const ConvolutionEpilogue& epilogue, T* result, int64_t threads, int64_t of_thread, char* memory) {
   const int64_t channels = s.in_channels, size = block_size(channels), blocks = block_count(channels);
   const int64_t from = g.from[0] * g.from[1] * g.from[2] * channels, to = g.to[0] * g.to[1] * g.to[2] * channels;
   // A task is some rows of an image and all channels, so that the rows' lines of memory belong to one thread.
@@ -251,9 +252,10 @@ void correlate(const ConvolutionShape& s, const Geometry& g, const T* source, co
     for (int64_t index = 0; index < blocks; ++index) {
       const Block b = block_at(channels, index);
       const float* const w = weights + index * s.kernel_size() * size;
-      if (end.bias)
-        dispatch_float(end.bias.dtype, [&]<class B>() {
-          for (int64_t c = 0; c < b.end - b.first; ++c) bias[c] = static_cast<float>(end.bias.as<B>()[b.first + c]);
+      if (epilogue.bias)
+        dispatch_float(epilogue.bias.dtype, [&]<class B>() {
+          for (int64_t c = 0; c < b.end - b.first; ++c)
+            bias[c] = static_cast<float>(epilogue.bias.as<B>()[b.first + c]);
         });
       buffers.set_image(source + image * from + b.first);
       for (int64_t row = top; row < std::min(top + of_task, rows); ++row) {
@@ -266,7 +268,7 @@ void correlate(const ConvolutionShape& s, const Geometry& g, const T* source, co
             size == kMaxBlock ? add_row<kTaps, 2>(g, shifted, taps, sums) : add_row<kTaps, 1>(g, shifted, taps, sums);
           });
         });
-        finish_row<T>(s, g, b, end, sums, image * to + row * g.to[2] * channels + b.begin, result);
+        write_row<T>(s, g, b, epilogue, sums, image * to + row * g.to[2] * channels + b.begin, result);
       }
     }
   });
@@ -318,7 +320,7 @@ ConvolutionPlan weight_plan(const ConvolutionShape& s) {
   const Geometry g(s, false);
   const int64_t of_thread = Scratch(s, g, size, nullptr).bytes, threads = num_threads();
   const int64_t sums_bytes = align_up(parts * blocks * of_block * 4);
-  const auto run = [=](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
+  const auto run = [=](ConstView dy, ConstView x, const ConvolutionEpilogue&, View dweight, char* memory) {
     auto* const sums = reinterpret_cast<float*>(memory);
     for_tasks(parts * blocks, threads, [&](int64_t task, int64_t slot) {
       const Scratch scratch(s, g, size, memory + sums_bytes + slot * of_thread);
@@ -348,9 +350,10 @@ ConvolutionPlan make(const ConvolutionCase& c) {
   const ConvolutionShape& s = c.shape;
   const Geometry g(s, c.is(ConvolutionPass::kBackwardInput));
   const int64_t of_thread = Scratch(s, g, block_size(s.in_channels), nullptr).bytes, threads = num_threads();
-  const auto run = [=](ConstView source, ConstView weight, const ConvolutionEnd& end, View result, char* memory) {
+  const auto run = [=](ConstView source, ConstView weight, const ConvolutionEpilogue& epilogue, View result,
+                       char* memory) {
     with_type(source.dtype, [&]<class T>() {
-      correlate(s, g, source.as<T>(), weight, end, result.as<T>(), threads, of_thread, memory);
+      correlate(s, g, source.as<T>(), weight, epilogue, result.as<T>(), threads, of_thread, memory);
     });
   };
   return {.run = run, .memory_bytes = weight_bytes(s) + threads * of_thread};

@@ -203,11 +203,11 @@ ConvolutionPlan forward_plan(const ConvolutionShape& s) {
   const int64_t channels = s.out_channels, row = s.out[2] * channels;
   const int64_t of_thread = RowComputation(s, nullptr, nullptr, nullptr).bytes(), threads = num_threads();
   const int64_t weight_bytes = align_up((kTaps + 1) * channels * 4);
-  const auto run = [=](ConstView x, ConstView weight, const ConvolutionEnd& end, View y, char* memory) {
+  const auto run = [=](ConstView x, ConstView weight, const ConvolutionEpilogue& epilogue, View y, char* memory) {
     auto *const weights = reinterpret_cast<float*>(memory), *const wide = weights + kTaps * channels;
     for (int64_t c = 0; c < channels; ++c)
       for (int64_t k = 0; k < kTaps; ++k) weights[k * channels + c] = weight.as<float>()[c * kTaps + k];
-    const float* const bias = wide_bias(end.bias, channels, wide);
+    const float* const bias = wide_bias(epilogue.bias, channels, wide);
     const int64_t of_task = std::max<int64_t>(1, kTaskProducts / (row * kTaps));
     const int64_t tasks = (s.out[1] + of_task - 1) / of_task;
     for_tasks(s.batch * tasks, threads, [&](int64_t task, int64_t slot) {
@@ -215,9 +215,8 @@ ConvolutionPlan forward_plan(const ConvolutionShape& s) {
       const int64_t image = task / tasks, top = task % tasks * of_task;
       for (int64_t o = top; o < std::min(top + of_task, s.out[1]); ++o) {
         const int64_t at = (image * s.out[1] + o) * row;
-        float* const to = y.as<float>() + at;
-        rows.run(x.as<float>() + image * s.in_pixels() * channels, o, to);
-        if (end.continues()) finish(end.activation, end.residual ? end.residual.as<float>() + at : nullptr, to, row);
+        rows.run(x.as<float>() + image * s.in_pixels() * channels, o, y.as<float>() + at);
+        apply_epilogue(epilogue, y, at, row);
       }
     });
   };
@@ -228,7 +227,7 @@ ConvolutionPlan weight_plan(const ConvolutionShape& s) {
   const int64_t parts = part_count(s), rows = s.batch * s.out[1], size = s.in_channels * kTaps;
   const int64_t of_thread = Patches(s, kGradientPixels, nullptr).bytes(), threads = num_threads();
   const int64_t sums_bytes = align_up(parts * size * 4);
-  const auto run = [=](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
+  const auto run = [=](ConstView dy, ConstView x, const ConvolutionEpilogue&, View dweight, char* memory) {
     auto* const sums = reinterpret_cast<float*>(memory);
     for_tasks(parts, threads, [&](int64_t part, int64_t slot) {
       std::fill_n(sums + part * size, size, 0.0f);

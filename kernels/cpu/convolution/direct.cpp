@@ -288,18 +288,14 @@ ConvolutionPlan forward_plan(const ConvolutionShape& shape) {
   const CorrelationShape s = forward_shape(shape);
   const Correlation sums(s);
   const int64_t bias_bytes = align_up(padded(s.to) * 4);
-  const auto run = [=](ConstView x, ConstView, const ConvolutionEnd& end, View y, char* memory) {
+  const auto run = [=](ConstView x, ConstView, const ConvolutionEpilogue& epilogue, View y, char* memory) {
     check_not_ending();
     auto* const bias = reinterpret_cast<float*>(memory);
-    const float* const given = wide_bias(end.bias, s.to, bias);
+    const float* const given = wide_bias(epilogue.bias, s.to, bias);
     if (given != bias) std::copy_n(given, s.to, bias);
     std::fill(bias + s.to, bias + padded(s.to), 0.0f);
-    sums.run(x.as<float>(), static_cast<const float*>(end.packed_weight), bias, y.as<float>(), memory + bias_bytes,
-             [&](int64_t first, int64_t count) {
-               if (!end.continues()) return;
-               finish(end.activation, end.residual ? end.residual.as<float>() + first * s.to : nullptr,
-                      y.as<float>() + first * s.to, count * s.to);
-             });
+    sums.run(x.as<float>(), static_cast<const float*>(epilogue.packed_weight), bias, y.as<float>(), memory + bias_bytes,
+             [&](int64_t first, int64_t count) { apply_epilogue(epilogue, y, first * s.to, count * s.to); });
   };
   return {.run = run,
           .memory_bytes = bias_bytes + sums.bytes(),
@@ -316,7 +312,7 @@ ConvolutionPlan input_plan(const ConvolutionShape& shape) {
     work_bytes = std::max(work_bytes, Correlation(s).bytes());
   });
   const int64_t channels = padded(shape.in_channels), bias_bytes = align_up(channels * 4);
-  const auto run = [=](ConstView dy, ConstView weight, const ConvolutionEnd&, View dx, char* memory) {
+  const auto run = [=](ConstView dy, ConstView weight, const ConvolutionEpilogue&, View dx, char* memory) {
     check_not_ending();
     auto* const bias = reinterpret_cast<float*>(memory);
     std::fill_n(bias, channels, 0.0f);

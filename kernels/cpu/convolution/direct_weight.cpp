@@ -178,7 +178,7 @@ class WeightGradient {
 
 ConvolutionPlan make(const ConvolutionCase& c) {
   const WeightGradient gradient(c.shape);
-  const auto run = [gradient](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
+  const auto run = [gradient](ConstView dy, ConstView x, const ConvolutionEpilogue&, View dweight, char* memory) {
     check_not_ending();
     gradient.run(dy.as<float>(), x.as<float>(), dweight.as<float>(), memory);
   };

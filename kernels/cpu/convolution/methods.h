@@ -43,10 +43,11 @@ struct ConvolutionCase {
 
 /// How a case is computed. The same bits for any number of threads, but for the number that was set when it was made.
 struct ConvolutionPlan {
-  /// (x, weight, end, y) of forward, (dy, weight, {}, dx) of the input's gradient, (dy, x, {}, dweight) of the
-  /// weight's. With packed_bytes the weight is at end.packed_weight, as pack() wrote it. memory: memory_bytes, aligned
-  /// to 64.
-  std::function<void(ConstView, ConstView, const ConvolutionEnd& end, View result, char* memory)> run = nullptr;
+  /// (x, weight, epilogue, y) of forward, (dy, weight, {}, dx) of the input's gradient, (dy, x, {}, dweight) of the
+  /// weight's. With packed_bytes the weight is at epilogue.packed_weight, as pack() wrote it. memory: memory_bytes,
+  /// aligned to 64.
+  std::function<void(ConstView, ConstView, const ConvolutionEpilogue& epilogue, View result, char* memory)> run =
+      nullptr;
   int64_t memory_bytes = 0;
   /// A multiple of 64; 0: the weight is read as it is given, and there is no pack().
   int64_t packed_bytes = 0;
@@ -54,16 +55,16 @@ struct ConvolutionPlan {
 
   /// The size of operator()'s workspace, in which the weight is packed unless it is given so.
   int64_t workspace_bytes(bool packed) const { return room_for((packed ? 0 : packed_bytes) + memory_bytes); }
-  void operator()(ConstView first, ConstView second, ConvolutionEnd end, View result, void* workspace) const {
+  void operator()(ConstView first, ConstView second, ConvolutionEpilogue epilogue, View result, void* workspace) const {
     char* memory = aligned(workspace);
-    if (end.packed_weight) {
-      end.packed_weight = aligned(end.packed_weight);
+    if (epilogue.packed_weight) {
+      epilogue.packed_weight = aligned(epilogue.packed_weight);
     } else if (packed_bytes > 0) {
       pack(second, memory);
-      end.packed_weight = memory;
+      epilogue.packed_weight = memory;
       memory += packed_bytes;
     }
-    run(first, second, end, result, memory);
+    run(first, second, epilogue, result, memory);
   }
 
   static int64_t room_for(int64_t bytes) { return bytes > 0 ? bytes + 63 : 0; }

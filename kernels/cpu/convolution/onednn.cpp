@@ -24,22 +24,18 @@ const void* at(const void* data, DType dtype, int64_t elements) {
 ConvolutionPlan image_plan(const ConvolutionCase& c, const Pieces& pieces) {
   const bool is_forward = c.is(Pass::kForward);
   const int64_t channels = c.shape.out_channels, bias_bytes = is_forward ? align_up(channels * 4) : 0;
-  const auto run = [=, dtype = c.dtype](ConstView given, ConstView, const ConvolutionEnd& end, View result,
+  const auto run = [=, dtype = c.dtype](ConstView given, ConstView, const ConvolutionEpilogue& epilogue, View result,
                                         char* memory) {
     check_not_ending();
-    const float* const bias = is_forward ? wide_bias(end.bias, channels, reinterpret_cast<float*>(memory)) : nullptr;
+    const float* const bias =
+        is_forward ? wide_bias(epilogue.bias, channels, reinterpret_cast<float*>(memory)) : nullptr;
     const void *const x = is_forward ? given.data : result.data, *const y = is_forward ? result.data : given.data;
-    const char* const packed = static_cast<const char*>(end.packed_weight);
+    const char* const packed = static_cast<const char*>(epilogue.packed_weight);
     char* const slots = memory + bias_bytes;
     pieces->run([&](const Piece& piece) {
       piece.call.run(at(x, dtype, piece.x), packed + piece.weight, bias, at(y, dtype, piece.y),
                      slots + piece.slot * pieces->slot_bytes());
-      if (!end.continues()) return;
-      const auto finish_piece = [&]<class T>() {
-        finish<T>(end.activation, end.residual ? end.residual.as<T>() + piece.y : nullptr, result.as<T>() + piece.y,
-                  piece.y_elements);
-      };
-      dtype == DType::kFloat32 ? finish_piece.operator()<float>() : finish_piece.operator()<BFloat16>();
+      apply_epilogue(epilogue, result, piece.y, piece.y_elements);
     });
   };
   return {.run = run,
@@ -51,7 +47,8 @@ ConvolutionPlan image_plan(const ConvolutionCase& c, const Pieces& pieces) {
 ConvolutionPlan weight_plan(const ConvolutionCase& c, const Pieces& pieces) {
   const int64_t elements = c.shape.out_channels * c.shape.depth_of_sums(), count = pieces->count();
   const int64_t part_bytes = std::max(pieces->weight_bytes(), align_up(elements * 4));
-  const auto run = [=, dtype = c.dtype](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* parts) {
+  const auto run = [=, dtype = c.dtype](ConstView dy, ConstView x, const ConvolutionEpilogue&, View dweight,
+                                        char* parts) {
     check_not_ending();
     char* const slots = parts + (count + 1) * part_bytes;
     pieces->run([&](const Piece& piece) {

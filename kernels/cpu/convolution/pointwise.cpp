@@ -72,18 +72,14 @@ void multiply_images(const float* x, int64_t in, const float* weight, int64_t ou
 
 ConvolutionPlan make(const ConvolutionCase& c) {
   const int64_t in = c.shape.in_channels, out = c.shape.out_channels, pixels = c.shape.batch * c.shape.out_pixels();
-  const auto forward = [=](ConstView x, ConstView weight, const ConvolutionEnd& end, View y, char* memory) {
+  const auto forward = [=](ConstView x, ConstView weight, const ConvolutionEpilogue& epilogue, View y, char* memory) {
     auto *const weights = reinterpret_cast<float*>(memory), *const wide = weights + in * out;
     for (int64_t c = 0; c < out; ++c)
       for (int64_t k = 0; k < in; ++k) weights[k * out + c] = weight.as<float>()[c * in + k];
-    multiply_images(x.as<float>(), in, weights, out, wide_bias(end.bias, out, wide), y.as<float>(), pixels,
-                    [&](int64_t first, int64_t count) {
-                      if (!end.continues()) return;
-                      finish(end.activation, end.residual ? end.residual.as<float>() + first * out : nullptr,
-                             y.as<float>() + first * out, count * out);
-                    });
+    multiply_images(x.as<float>(), in, weights, out, wide_bias(epilogue.bias, out, wide), y.as<float>(), pixels,
+                    [&](int64_t first, int64_t count) { apply_epilogue(epilogue, y, first * out, count * out); });
   };
-  const auto backward_input = [=](ConstView dy, ConstView weight, const ConvolutionEnd&, View dx, char* memory) {
+  const auto backward_input = [=](ConstView dy, ConstView weight, const ConvolutionEpilogue&, View dx, char* memory) {
     auto* const zeros = reinterpret_cast<float*>(memory);
     std::fill_n(zeros, in, 0.0f);
     multiply_images(dy.as<float>(), out, weight.as<float>(), in, zeros, dx.as<float>(), pixels,
@@ -92,7 +88,7 @@ ConvolutionPlan make(const ConvolutionCase& c) {
   if (c.is(ConvolutionPass::kForward)) return {.run = forward, .memory_bytes = (in + 1) * out * 4};
   if (c.is(ConvolutionPass::kBackwardInput)) return {.run = backward_input, .memory_bytes = in * 4};
   const FewColumnProducts products(out, in, pixels);
-  const auto backward_weight = [=](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
+  const auto backward_weight = [=](ConstView dy, ConstView x, const ConvolutionEpilogue&, View dweight, char* memory) {
     products.run(dy.as<float>(), dweight.as<float>(), memory,
                  [&](int64_t first, int64_t, float*) { return x.as<float>() + first * in; });
   };

@@ -272,22 +272,17 @@ void share_out(int64_t count, const Body& body) {
 ConvolutionPlan image_plan(const ConvolutionCase& c, const std::shared_ptr<const Strips>& strips) {
   const bool is_forward = c.is(Pass::kForward);
   const int64_t channels = c.shape.out_channels, bias_bytes = is_forward ? align_up(channels * 4) : 0;
-  const auto run = [=, dtype = c.dtype](ConstView given, ConstView, const ConvolutionEnd& end, View result,
-                                        char* memory) {
+  const auto run = [=](ConstView given, ConstView, const ConvolutionEpilogue& epilogue, View result, char* memory) {
     check_not_ending();
-    const float* const bias = is_forward ? wide_bias(end.bias, channels, reinterpret_cast<float*>(memory)) : nullptr;
+    const float* const bias =
+        is_forward ? wide_bias(epilogue.bias, channels, reinterpret_cast<float*>(memory)) : nullptr;
     const void *const x = is_forward ? given.data : result.data, *const y = is_forward ? result.data : given.data;
-    const char* const packed = static_cast<const char*>(end.packed_weight);
+    const char* const packed = static_cast<const char*>(epilogue.packed_weight);
     char* const slots = memory + bias_bytes;
     share_out(strips->count(), [&](int64_t i, int64_t slot, Strips::Calls& calls) {
       const Strips::Result done =
           strips->run(i, calls, x, packed + strips->weight_place(i), bias, y, slots + slot * strips->slot_bytes());
-      if (!end.continues()) return;
-      const auto finish_strip = [&]<class T>() {
-        finish<T>(end.activation, end.residual ? end.residual.as<T>() + done.first : nullptr,
-                  result.as<T>() + done.first, done.elements);
-      };
-      dtype == DType::kFloat32 ? finish_strip.operator()<float>() : finish_strip.operator()<BFloat16>();
+      apply_epilogue(epilogue, result, done.first, done.elements);
     });
   };
   return {.run = run,
@@ -301,7 +296,7 @@ ConvolutionPlan weight_plan(const ConvolutionCase& c, const std::shared_ptr<cons
   const int64_t elements = c.shape.out_channels * c.shape.depth_of_sums(), plain_bytes = align_up(elements * 4);
   const int64_t parts = std::min(strips->count(), kParts), part_bytes = strips->weight_bytes();
   const int64_t slot_bytes = strips->slot_bytes() + part_bytes;
-  const auto run = [=](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
+  const auto run = [=](ConstView dy, ConstView x, const ConvolutionEpilogue&, View dweight, char* memory) {
     check_not_ending();
     auto* const plain = reinterpret_cast<float*>(memory);
     auto* const plain_part = plain + plain_bytes / 4;

@@ -136,9 +136,9 @@ void write_points(const Tiles& tiles, const float* images, int64_t channels, int
   }
 }
 
-/// y and its end, from the sums at the points of tiles [first, first + count).
-void write_tiles(const Tiles& tiles, int64_t channels, const float* bias, const ConvolutionEnd& end, int64_t first,
-                 int64_t count, int64_t step, int64_t row, const float* sums, float* y) {
+/// y and its epilogue, from the sums at the points of tiles [first, first + count).
+void write_tiles(const Tiles& tiles, int64_t channels, const float* bias, const ConvolutionEpilogue& epilogue,
+                 int64_t first, int64_t count, int64_t step, int64_t row, const float* sums, const View& y) {
   for (int64_t t = 0; t < count; ++t) {
     const Tile tile(tiles, first + t);
     const int64_t rows = std::min(kSide, tiles.height - tile.top), columns = std::min(kSide, tiles.width - tile.left);
@@ -152,14 +152,9 @@ void write_tiles(const Tiles& tiles, int64_t channels, const float* bias, const 
       const Lanes shift = load_vector(bias + c);
       for (int64_t i = 0; i < rows; ++i)
         for (int64_t j = 0; j < columns; ++j)
-          store_vector(y + at + (i * tiles.width + j) * channels + c, out[i][j] + shift);
+          store_vector(y.as<float>() + at + (i * tiles.width + j) * channels + c, out[i][j] + shift);
     }
-    if (!end.continues()) continue;
-    for (int64_t i = 0; i < rows; ++i) {
-      const int64_t from = at + i * tiles.width * channels;
-      finish<float>(end.activation, end.residual ? end.residual.as<float>() + from : nullptr, y + from,
-                    columns * channels);
-    }
+    for (int64_t i = 0; i < rows; ++i) apply_epilogue(epilogue, y, at + i * tiles.width * channels, columns * channels);
   }
 }
 
@@ -223,8 +218,8 @@ class Correlation {
 
   int64_t bytes() const { return 64 + align_up(from_ * 4) + threads_ * slot_bytes(); }
 
-  void run(const float* images, const float* packed, const float* bias, const ConvolutionEnd& end, float* y,
-           void* workspace) const {
+  void run(const float* images, const float* packed, const float* bias, const ConvolutionEpilogue& epilogue,
+           const View& y, void* workspace) const {
     auto* const zeros = reinterpret_cast<float*>(align_up(workspace));
     std::fill_n(zeros, from_, 0.0f);
     char* const slots = reinterpret_cast<char*>(zeros) + align_up(from_ * 4);
@@ -237,7 +232,7 @@ class Correlation {
         const int64_t first = b * block_, count = std::min(block_, tiles_.count - first);
         write_points<6, transform_patch>(tiles_, images, from_, 1, zeros, first, count, from_step_, from_, points);
         multiply_all(points, packed, count, sums);
-        write_tiles(tiles_, to_, bias, end, first, count, to_step_, padded(to_), sums, y);
+        write_tiles(tiles_, to_, bias, epilogue, first, count, to_step_, padded(to_), sums, y);
       }
     });
   }
@@ -353,10 +348,10 @@ bool is_worth(const ConvolutionShape& s, const Costs& costs) {
 ConvolutionPlan image_plan(const ConvolutionShape& s, bool transposed) {
   const int64_t from = transposed ? s.out_channels : s.in_channels, to = transposed ? s.in_channels : s.out_channels;
   const Correlation sums(s, from, to);
-  const auto run = [=](ConstView images, ConstView, const ConvolutionEnd& end, View result, char* memory) {
+  const auto run = [=](ConstView images, ConstView, const ConvolutionEpilogue& epilogue, View result, char* memory) {
     check_not_ending();
-    const float* const bias = wide_bias(end.bias, to, reinterpret_cast<float*>(memory));
-    sums.run(images.as<float>(), static_cast<const float*>(end.packed_weight), bias, end, result.as<float>(),
+    const float* const bias = wide_bias(epilogue.bias, to, reinterpret_cast<float*>(memory));
+    sums.run(images.as<float>(), static_cast<const float*>(epilogue.packed_weight), bias, epilogue, result,
              memory + align_up(to * 4));
   };
   return {.run = run,
@@ -370,7 +365,7 @@ ConvolutionPlan image_plan(const ConvolutionShape& s, bool transposed) {
 ConvolutionPlan make(const ConvolutionCase& c) {
   if (!c.is(ConvolutionPass::kBackwardWeight)) return image_plan(c.shape, c.is(ConvolutionPass::kBackwardInput));
   const WeightGradient gradient(c.shape);
-  const auto run = [gradient](ConstView dy, ConstView x, const ConvolutionEnd&, View dweight, char* memory) {
+  const auto run = [gradient](ConstView dy, ConstView x, const ConvolutionEpilogue&, View dweight, char* memory) {
     check_not_ending();
     gradient.run(dy.as<float>(), x.as<float>(), dweight.as<float>(), memory);
   };

@@ -26,15 +26,15 @@ int64_t convolution_workspace(Stream stream, const ConvolutionShape& shape, DTyp
   return workspace_of(stream, shape, dtype);
 }
 void convolution_forward(Stream stream, const ConvolutionShape& shape, ConstView x, ConstView weight,
-                         const ConvolutionEnd& end, View y, void* workspace) {
+                         const ConvolutionEpilogue& epilogue, View y, void* workspace) {
   ConvolutionByColumns columns(stream, shape, x.dtype);
   if (is_depthwise(shape)) {
-    depthwise_forward(stream, shape, x, weight, end.continues() ? ConstView() : end.bias, y, workspace);
-    if (end.continues()) columns.finish(end, y, workspace);
+    depthwise_forward(stream, shape, x, weight, epilogue.continues() ? ConstView() : epilogue.bias, y, workspace);
+    if (epilogue.continues()) columns.apply_epilogue(epilogue, y, workspace);
     return;
   }
-  if (cudnn_convolution_forward(stream, shape, x, weight, end, y, workspace)) return;
-  columns.forward(x, weight, end, y, workspace);
+  if (cudnn_convolution_forward(stream, shape, x, weight, epilogue, y, workspace)) return;
+  columns.forward(x, weight, epilogue, y, workspace);
 }
 int64_t convolution_packed_bytes(Stream, const ConvolutionShape&, DType) { return 0; }
 void convolution_pack(Stream, const ConvolutionShape&, ConstView, void*) {}

@@ -83,7 +83,7 @@ struct Call {
   Pass pass;
   ConvolutionShape shape;
   DType dtype, result;                       // result: of a weight's gradient; dtype otherwise
-  std::optional<DType> bias = std::nullopt;  // of the end that the graph computes too
+  std::optional<DType> bias = std::nullopt;  // of the epilogue that the graph computes too
   bool residual = false;
   ImageActivation activation = ImageActivation::kNone;
 
@@ -214,23 +214,23 @@ class Convolution {
     return kPart + std::max(columns.weight_bytes(), columns.channel_bytes()) + kWorkspace;
   }
 
-  bool forward(ConstView x, ConstView weight, const ConvolutionEnd& end, View y) {
+  bool forward(ConstView x, ConstView weight, const ConvolutionEpilogue& epilogue, View y) {
     if (!can(x.data, y.data)) return false;
-    const auto columns = [&] { by_columns_.forward(x, weight, end, y, workspace_); };
+    const auto columns = [&] { by_columns_.forward(x, weight, epilogue, y, workspace_); };
     Call whole{Pass::kForward, shape_, dtype_, dtype_};
-    if (end.bias) whole.bias = end.bias.dtype;
-    whole.residual = bool(end.residual);
-    whole.activation = end.activation;
-    const bool fits = (end.activation == ImageActivation::kNone || mode_of(end.activation)) &&
-                      is_aligned(end.bias.data) && is_aligned(end.residual.data);
+    if (epilogue.bias) whole.bias = epilogue.bias.dtype;
+    whole.residual = bool(epilogue.residual);
+    whole.activation = epilogue.activation;
+    const bool fits = (epilogue.activation == ImageActivation::kNone || mode_of(epilogue.activation)) &&
+                      is_aligned(epilogue.bias.data) && is_aligned(epilogue.residual.data);
     if (fits && whole.ends()) {
-      if (each_part(whole, x.data, weight, y.data, end, columns)) return true;
-      // Columns were faster than the graph with its end, and round once, which two passes do not.
+      if (each_part(whole, x.data, weight, y.data, epilogue, columns)) return true;
+      // Columns were faster than the graph with its epilogue, and round once, which two passes do not.
       if (can_plan(whole)) return false;
     }
     const Call plain{Pass::kForward, shape_, dtype_, dtype_};
     if (!each_part(plain, x.data, weight, y.data, {}, columns)) return false;
-    by_columns_.finish(end, y, weight_);
+    by_columns_.apply_epilogue(epilogue, y, weight_);
     return true;
   }
 
@@ -271,7 +271,7 @@ class Convolution {
     CudnnDevice::of(stream_.index).run(stream_, plan, pointers, memory_);
   }
   /// x is written with Pass::kInput, y with kForward.
-  bool each_part(Call call, const void* x, const ConstView& weight, const void* y, const ConvolutionEnd& end,
+  bool each_part(Call call, const void* x, const ConstView& weight, const void* y, const ConvolutionEpilogue& epilogue,
                  const std::function<void()>& columns) {
     const int64_t size = size_of(dtype_), x_image = shape_.in_pixels() * shape_.in_channels * size,
                   y_image = shape_.out_pixels() * shape_.out_channels * size;
@@ -279,8 +279,8 @@ class Convolution {
     for (int64_t n = 0; n < shape_.batch; n += images_) {
       call.shape.batch = std::min(images_, shape_.batch - n);
       std::vector<void*> pointers = {at(x, n * x_image), direct ? at(weight.data, 0) : weight_, at(y, n * y_image)};
-      if (end.bias) pointers.push_back(at(end.bias.data, 0));
-      if (end.residual) pointers.push_back(at(end.residual.data, n * y_image));
+      if (epilogue.bias) pointers.push_back(at(epilogue.bias.data, 0));
+      if (epilogue.residual) pointers.push_back(at(epilogue.residual.data, n * y_image));
       for (const void* p : pointers)
         if (!is_aligned(p)) return false;
       const auto run = [&](const CudnnPlan& plan) {  // columns, which are timed too, use the same workspace
@@ -308,8 +308,8 @@ int64_t cudnn_convolution_workspace(Stream stream, const ConvolutionShape& shape
   return takes(shape, dtype) ? Convolution::workspace_bytes(stream, shape, dtype) : 0;
 }
 bool cudnn_convolution_forward(Stream stream, const ConvolutionShape& shape, ConstView x, ConstView weight,
-                               const ConvolutionEnd& end, View y, void* workspace, int64_t max_elements) {
-  return Convolution(stream, shape, x.dtype, workspace, max_elements).forward(x, weight, end, y);
+                               const ConvolutionEpilogue& epilogue, View y, void* workspace, int64_t max_elements) {
+  return Convolution(stream, shape, x.dtype, workspace, max_elements).forward(x, weight, epilogue, y);
 }
 bool cudnn_convolution_backward_input(Stream stream, const ConvolutionShape& shape, ConstView dy, ConstView weight,
                                       View dx, void* workspace, int64_t max_elements) {
@@ -333,7 +333,7 @@ void restore_convolution_choices(const std::string& text) { choices().restore(te
 namespace tern::kernels::cuda {
 
 int64_t cudnn_convolution_workspace(Stream, const ConvolutionShape&, DType) { return 0; }
-bool cudnn_convolution_forward(Stream, const ConvolutionShape&, ConstView, ConstView, const ConvolutionEnd&, View,
+bool cudnn_convolution_forward(Stream, const ConvolutionShape&, ConstView, ConstView, const ConvolutionEpilogue&, View,
                                void*, int64_t) {
   return false;
 }

@@ -20,7 +20,8 @@ int64_t cudnn_convolution_workspace(Stream stream, const ConvolutionShape& shape
 /// Tensors of more than `max_elements` elements, which cuDNN's engines do not all count, are computed by parts of the
 /// batch.
 bool cudnn_convolution_forward(Stream stream, const ConvolutionShape& shape, ConstView x, ConstView weight,
-                               const ConvolutionEnd& end, View y, void* workspace, int64_t max_elements = INT_MAX);
+                               const ConvolutionEpilogue& epilogue, View y, void* workspace,
+                               int64_t max_elements = INT_MAX);
 bool cudnn_convolution_backward_input(Stream stream, const ConvolutionShape& shape, ConstView dy, ConstView weight,
                                       View dx, void* workspace, int64_t max_elements = INT_MAX);
 bool cudnn_convolution_backward_weight(Stream stream, const ConvolutionShape& shape, ConstView dy, ConstView x,
