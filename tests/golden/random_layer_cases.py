@@ -448,7 +448,7 @@ pooling(
     "lp_pool",
     lambda dims, x, power, kernel, stride, ceil_mode: of_dims("lp_pool")(dims)(x, power, kernel, stride, ceil_mode),
     lambda d, dims, x: dict(
-        power=d.pick(1, 2, 3),
+        power=d.pick(2, 3),
         kernel=numbers(d, dims, 1, 3),
         stride=d.pick(None, numbers(d, dims, 1, 3)),
         ceil_mode=d.one_in(3),
