@@ -35,7 +35,7 @@ function(tern_floor_sources name variable)
 endfunction()
 
 # With TERN_FAST_BUILD the headers of the standard library that most files include are compiled once, with the floor
-# core, and the files of a floor several at a time. The preset tsan builds without it, which shows that every file
+# core, and the files of a floor several at a time. .ci/nightly builds without it too, which shows that every file
 # includes what it needs.
 set(TERN_PCH_HEADERS algorithm array atomic chrono cmath condition_variable cstdint cstring deque filesystem functional
     limits map memory mutex numeric optional set span sstream stdexcept string string_view thread unordered_map utility
@@ -112,7 +112,6 @@ function(tern_floor name)
   target_link_libraries(${objects} PUBLIC tern_options ${below} ${FLOOR_LIBRARIES})
   if(TERN_SANITIZE STREQUAL "thread")
     target_compile_options(${objects} PRIVATE -O1)  # a quarter less work for the compiler than -O2
-    tern_precompile(${objects})
   endif()
   if(name STREQUAL "models")
     target_compile_options(${objects} PRIVATE $<$<CONFIG:Release>:-O1>)

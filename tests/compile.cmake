@@ -49,8 +49,7 @@ function(tern_test_options target source)
   endif()
 endfunction()
 # The precompiled headers of those tests: of the libraries, and for tests of tensors those of core's ops too. They work
-# only for files that are compiled with the same options. In the preset tsan, which is to find missing includes of
-# Tern's headers, there is only the first.
+# only for files that are compiled with the same options.
 function(tern_test_pch name)  # HEADER...
   set(source ${CMAKE_CURRENT_BINARY_DIR}/pch.cpp)
   file(WRITE ${source} "int main() {}\n")
@@ -59,10 +58,8 @@ function(tern_test_pch name)  # HEADER...
   target_compile_options(${name} PRIVATE ${tern_own_options})
   target_precompile_headers(${name} PRIVATE ${TERN_PCH_HEADERS} <gtest/gtest.h> ${ARGN})
 endfunction()
-if(TERN_FAST_BUILD OR TERN_SANITIZE)
-  tern_test_pch(tern_test_pch)
-endif()
 if(TERN_FAST_BUILD)
+  tern_test_pch(tern_test_pch)
   tern_test_pch(tern_test_ops_pch ${PROJECT_SOURCE_DIR}/cmake/include/tern/core/ops/ops.h
                 ${PROJECT_SOURCE_DIR}/cmake/include/tern/core/autograd/autocast.h)
 endif()
