@@ -12,13 +12,12 @@ Tensor leaf(const std::vector<double>& values, DType dtype = float32) {
   return from_vector(values, {static_cast<int64_t>(values.size())}, {.dtype = dtype}).set_requires_grad(true);
 }
 
-/// The gradient of the sum of fn(x) by x: by kernels, and the one that can be differentiated.
+/// The gradient of the sum of fn(x) by x, and the one that can be differentiated.
 struct Gradients {
-  std::vector<double> by_kernels, by_ops;
+  std::vector<double> plain, recorded;
 };
 Gradients gradients_of(const TensorOp& fn, const std::vector<double>& values, DType dtype = float32) {
   const Tensor x = leaf(values, dtype), z = leaf(values, dtype);
-  // The last is a gradient of a second derivative's graph: the derivative made of ops.
   return {grad({sum(fn({x}))}, {x})[0].to_vector<double>(),
           grad({sum(fn({z}))}, {z}, {.create_graph = true})[0].to_vector<double>()};
 }
@@ -26,11 +25,11 @@ void expect_gradients(const char* name, const TensorOp& fn, const std::vector<do
                       const std::vector<double>& want, double tolerance = 1e-6) {
   SCOPED_TRACE(name);
   const Gradients got = gradients_of(fn, values);
-  ASSERT_EQ(got.by_kernels.size(), want.size());
+  ASSERT_EQ(got.plain.size(), want.size());
   for (size_t i = 0; i < want.size(); ++i) {
     const double limit = tolerance * std::max(1.0, std::abs(want[i]));
-    EXPECT_TRUE(std::abs(got.by_kernels[i] - want[i]) <= limit) << values[i] << ": " << got.by_kernels[i];
-    EXPECT_TRUE(std::abs(got.by_ops[i] - want[i]) <= limit) << values[i] << " by ops: " << got.by_ops[i];
+    EXPECT_TRUE(std::abs(got.plain[i] - want[i]) <= limit) << values[i] << ": " << got.plain[i];
+    EXPECT_TRUE(std::abs(got.recorded[i] - want[i]) <= limit) << values[i] << " recorded: " << got.recorded[i];
   }
 }
 
@@ -138,14 +137,14 @@ TEST(Edges, SecondDerivativesWhereExponentialsOverflow) {
     }
 }
 
-/// PyTorch 2.15's, and the same of the derivative that is made of ops.
+/// PyTorch 2.15's.
 TEST(Edges, GradientsAtBounds) {
   const std::vector<double> x = {-3, -1, 0, 1, 2, 3, 6, kInf, -kInf};
   const auto all = [&](const char* name, const std::function<Tensor(const Tensor&)>& op,
                        const std::vector<double>& want) {
     expect_gradients(
         name, [&](const Tensors& in) { return op(in[0]); }, x, want);
-    // A second factor makes the derivative one of ops.
+    // Of a tensor that is no leaf.
     expect_gradients(
         name, [&](const Tensors& in) { return op(in[0] * 1.0); }, x, want);
   };
