@@ -332,6 +332,12 @@ TEST_P(Convolution, GradientOfTheInputOfUnevenShapes) {
   if (target().is_cpu()) check_gradient_of_the_input(random, uneven_cases(random));
 }
 
+/// What oneDNN 2.6.3 has wrong in bfloat16; drawn often enough that some case has that type.
+TEST_P(Convolution, GradientOfTheInputOfOddChannels) {
+  const Shapes shapes(10, convolution_shape(1, 64, 129, 1, {{8, 1, 2, 0}, {60, 1, 2, 0}}));
+  if (target().is_cpu()) check_gradient_of_the_input(random, shapes);
+}
+
 TEST_P(Convolution, GradientOfTheInputOfStrips) {
   if (target().is_cpu()) check_gradient_of_the_input(random, strip_cases(random));
 }
