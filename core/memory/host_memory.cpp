@@ -11,6 +11,7 @@
 
 #include "tern/core/device/backend.h"
 #include "tern/core/memory/allocator.h"
+#include "tern/kernels/base/address_space.h"
 #include "tern/kernels/base/check.h"
 
 namespace tern {
@@ -50,11 +51,11 @@ int64_t available_in_cgroup() {
 /// pages for the code that it generates.
 int64_t available_addresses() {
   constexpr int64_t kKeptBack = int64_t{64} << 20;
-  rlimit limits{};
-  if (getrlimit(RLIMIT_AS, &limits) != 0 || limits.rlim_cur == RLIM_INFINITY) return INT64_MAX;
+  const int64_t limit = kernels::address_space_limit();
+  if (limit == INT64_MAX) return limit;
   const int64_t pages = read_number("/proc/self/statm");  // the first number is the whole address space
   if (pages < 0) return INT64_MAX;
-  return std::max<int64_t>(static_cast<int64_t>(limits.rlim_cur) - pages * sysconf(_SC_PAGESIZE) - kKeptBack, 0);
+  return std::max<int64_t>(limit - pages * sysconf(_SC_PAGESIZE) - kKeptBack, 0);
 }
 
 detail::MemorySource system_memory_source() {

@@ -1,5 +1,6 @@
 #include "tern/kernels/base/thread_pool.h"
 
+#include <execinfo.h>
 #include <linux/futex.h>
 #include <pthread.h>
 #include <sys/syscall.h>
@@ -32,6 +33,13 @@ constexpr int kWakesOfOne = 2;                   // workers that one thread wake
 constexpr size_t kStackBytes = size_t{8} << 20;  // as for a usual main thread, independent of the shell's limit
 
 thread_local bool inside = false;
+
+// glibc opens its unwinder when an exception first passes through it, as from std::call_once, or when a thread ends,
+// and aborts where there is no memory for that. There is some when the library is loaded.
+[[maybe_unused]] const int frames = [] {
+  void* frame = nullptr;
+  return backtrace(&frame, 1);
+}();
 
 int64_t now() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())

@@ -3,12 +3,12 @@
 #include <dnnl.h>
 #include <pthread.h>
 #include <sys/mman.h>
-#include <sys/resource.h>
 
 #include <cstdint>
 #include <cstdlib>
 #include <string>
 
+#include "tern/kernels/base/address_space.h"
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/kernel.h"
 
@@ -60,12 +60,13 @@ void check_room_for_code() {
   munmap(room, kBytes);
 }
 
+bool is_address_space_limited() {
+  static const bool limited = address_space_limit() != INT64_MAX;
+  return limited;
+}
+
 void check_limited_room_for_code() {
-  static const bool limited = [] {
-    rlimit limit{};
-    return getrlimit(RLIMIT_AS, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY;
-  }();
-  if (limited) check_room_for_code();
+  if (is_address_space_limited()) check_room_for_code();
 }
 
 dnnl::memory::data_type onednn_type(DType dtype) {

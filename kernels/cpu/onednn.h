@@ -41,6 +41,8 @@ bool has_instruction_set(dnnl::cpu_isa wanted);
 /// on the stack in oneDNN 2.6; the limits here leave room for other versions.
 bool moves_stack_pointer(int64_t k);
 
+/// True under ulimit -v.
+bool is_address_space_limited();
 /// Throws OutOfMemoryError where the address space has no room for the code of a primitive, or of oneDNN's products,
 /// which it makes when the first one runs: it does not look whether it got the memory, and writes to address 0.
 void check_room_for_code();

@@ -43,17 +43,18 @@ TEST_F(FurtherOps, DerivativesOfCumulativeOps) {
 
 /// Later products exceed the type's range, but the gradients do not.
 TEST_F(FurtherOps, GradientsOfLargeCumulativeProducts) {
-  const auto gradients = [](std::vector<double> values, DType dtype) {
+  const auto gradients = [](std::vector<double> values, DType dtype, bool recorded = false) {
     const Tensor x = tensor(std::move(values)).to(dtype).set_requires_grad(true);
-    sum(cumprod(x, 0).to(float64)).backward();
-    return x.grad().to_vector<double>();
+    return grad({sum(cumprod(x, 0).to(float64))}, {x}, {.create_graph = recorded})[0].to_vector<double>();
   };
   std::vector<double> values(10, 4.0);
   values[0] = 0x1p-10;
   const std::vector<double> expected = gradients(values, float64), half = gradients(values, float16);
   for (size_t i = 1; i < values.size(); ++i) EXPECT_NEAR(half[i], expected[i], 1e-3 * expected[i]) << i;
   for (const auto& [dtype, large] : {std::pair{float16, 1e4}, {bfloat16, 1e30}, {float32, 1e30}})
-    EXPECT_EQ(gradients({2, 0, large, large, large}, dtype), (std::vector<double>{1, INFINITY, 0, 0, 0})) << dtype;
+    for (const bool recorded : {false, true})
+      EXPECT_EQ(gradients({2, 0, large, large, large}, dtype, recorded), (std::vector<double>{1, INFINITY, 0, 0, 0}))
+          << dtype << recorded;
 }
 
 /// Against C's division, which rounds towards 0; and numbers that no float holds.

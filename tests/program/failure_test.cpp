@@ -2,6 +2,8 @@
 // partial or leftover file remains, and the program never crashes.
 
 #include <cmath>
+#include <cstdio>
+#include <fstream>
 #include <limits>
 #include <set>
 
@@ -205,7 +207,7 @@ TEST_F(FailureTest, ManyEpochs) {
 TEST_F(FailureTest, LittleAddressSpace) {
   if (test::kSanitized) GTEST_SKIP() << "sanitizer: it needs address space without limit";
   for (const char* model : {"vit", "cnn"})
-    for (rlim_t mebibytes = 200; mebibytes <= 500; mebibytes += 50) {
+    for (rlim_t mebibytes = 200; mebibytes <= 500; mebibytes += mebibytes < 300 ? 20 : 100) {
       SCOPED_TRACE(std::string(model) + " with " + std::to_string(mebibytes) + " MiB");
       fs::remove_all(file("run"));
       const Words command =
@@ -213,6 +215,18 @@ TEST_F(FailureTest, LittleAddressSpace) {
       const Result result = tern(command, {.in_child = limit(RLIMIT_AS, mebibytes << 20)});
       if (result.status != 0) expect_error(result, 1, {});
     }
+}
+
+/// The system ends a process whose main thread's stack it cannot grow: it has grown before memory is short.
+TEST_F(FailureTest, TheStackIsGrownAtTheBeginning) {
+  Process process(endless(), folder_);
+  ASSERT_TRUE(process.wait_for("step 1/"));
+  std::ifstream maps("/proc/" + std::to_string(process.id()) + "/maps");
+  std::string line;
+  while (std::getline(maps, line) && line.find("[stack]") == std::string::npos) continue;
+  unsigned long first = 0, last = 0;
+  ASSERT_EQ(std::sscanf(line.c_str(), "%lx-%lx", &first, &last), 2) << line;
+  EXPECT_GE(last - first, 1ul << 20);
 }
 
 /// SIGUSR1 requests a save: batch systems send it to several processes of a job, which forward it, and send it again if

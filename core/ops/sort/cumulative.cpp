@@ -75,10 +75,10 @@ struct CumulativeProduct final : TwiceDifferentiable<CumulativeProduct> {
     if (dy.numel() == 0) return {dy};
     const DType dtype = dy.dtype(), wide = detail::accumulation_type(dtype);
     const Tensor x = x_.get().to(wide), y = dtype == wide ? y_.get() : CumulativeProduct::apply(x);
-    const Tensor earlier = one_before(y, 1);
-    Tensor dx = mul(LinearRecurrence::apply(x, dy.to(wide).contiguous(), true), earlier);
-    if (!grad_enabled()) dx = where(earlier == 0.0, 0.0, dx);  // 0 times infinity
-    return {dx.to(dtype)};
+    const Tensor earlier = one_before(y, 1), later = LinearRecurrence::apply(x, dy.to(wide).contiguous(), true);
+    // Only infinity: the gradient of this gradient needs the finite ones.
+    const Tensor overflowed = logical_and(earlier == 0.0, logical_not(isfinite(later)));
+    return {mul(where(overflowed, 0.0, later), earlier).to(dtype)};
   }
 };
 

@@ -289,7 +289,7 @@ ConvolutionPlan forward_plan(const ConvolutionShape& shape) {
   const Correlation sums(s);
   const int64_t bias_bytes = align_up(padded(s.to) * 4);
   const auto run = [=](ConstView x, ConstView, const ConvolutionEpilogue& epilogue, View y, char* memory) {
-    check_not_ending();
+    prepare_products();
     auto* const bias = reinterpret_cast<float*>(memory);
     const float* const given = wide_bias(epilogue.bias, s.to, bias);
     if (given != bias) std::copy_n(given, s.to, bias);
@@ -313,7 +313,7 @@ ConvolutionPlan input_plan(const ConvolutionShape& shape) {
   });
   const int64_t channels = padded(shape.in_channels), bias_bytes = align_up(channels * 4);
   const auto run = [=](ConstView dy, ConstView weight, const ConvolutionEpilogue&, View dx, char* memory) {
-    check_not_ending();
+    prepare_products();
     auto* const bias = reinterpret_cast<float*>(memory);
     std::fill_n(bias, channels, 0.0f);
     for_phases(shape, [&](const CorrelationShape& s) {

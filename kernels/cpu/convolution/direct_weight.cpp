@@ -179,7 +179,7 @@ class WeightGradient {
 ConvolutionPlan make(const ConvolutionCase& c) {
   const WeightGradient gradient(c.shape);
   const auto run = [gradient](ConstView dy, ConstView x, const ConvolutionEpilogue&, View dweight, char* memory) {
-    check_not_ending();
+    prepare_products();
     gradient.run(dy.as<float>(), x.as<float>(), dweight.as<float>(), memory);
   };
   return {.run = run, .memory_bytes = gradient.bytes()};

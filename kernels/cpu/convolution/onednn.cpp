@@ -26,7 +26,7 @@ ConvolutionPlan image_plan(const ConvolutionCase& c, const Pieces& pieces) {
   const int64_t channels = c.shape.out_channels, bias_bytes = is_forward ? align_up(channels * 4) : 0;
   const auto run = [=, dtype = c.dtype](ConstView given, ConstView, const ConvolutionEpilogue& epilogue, View result,
                                         char* memory) {
-    check_not_ending();
+    prepare_products();
     const float* const bias =
         is_forward ? wide_bias(epilogue.bias, channels, reinterpret_cast<float*>(memory)) : nullptr;
     const void *const x = is_forward ? given.data : result.data, *const y = is_forward ? result.data : given.data;
@@ -49,7 +49,7 @@ ConvolutionPlan weight_plan(const ConvolutionCase& c, const Pieces& pieces) {
   const int64_t part_bytes = std::max(pieces->weight_bytes(), align_up(elements * 4));
   const auto run = [=, dtype = c.dtype](ConstView dy, ConstView x, const ConvolutionEpilogue&, View dweight,
                                         char* parts) {
-    check_not_ending();
+    prepare_products();
     char* const slots = parts + (count + 1) * part_bytes;
     pieces->run([&](const Piece& piece) {
       piece.call.run(at(x.data, dtype, piece.x), parts + piece.index * part_bytes, nullptr, at(dy.data, dtype, piece.y),

@@ -273,7 +273,7 @@ ConvolutionPlan image_plan(const ConvolutionCase& c, const std::shared_ptr<const
   const bool is_forward = c.is(Pass::kForward);
   const int64_t channels = c.shape.out_channels, bias_bytes = is_forward ? align_up(channels * 4) : 0;
   const auto run = [=](ConstView given, ConstView, const ConvolutionEpilogue& epilogue, View result, char* memory) {
-    check_not_ending();
+    prepare_products();
     const float* const bias =
         is_forward ? wide_bias(epilogue.bias, channels, reinterpret_cast<float*>(memory)) : nullptr;
     const void *const x = is_forward ? given.data : result.data, *const y = is_forward ? result.data : given.data;
@@ -297,7 +297,7 @@ ConvolutionPlan weight_plan(const ConvolutionCase& c, const std::shared_ptr<cons
   const int64_t parts = std::min(strips->count(), kParts), part_bytes = strips->weight_bytes();
   const int64_t slot_bytes = strips->slot_bytes() + part_bytes;
   const auto run = [=](ConstView dy, ConstView x, const ConvolutionEpilogue&, View dweight, char* memory) {
-    check_not_ending();
+    prepare_products();
     auto* const plain = reinterpret_cast<float*>(memory);
     auto* const plain_part = plain + plain_bytes / 4;
     char* const sums_of_parts = memory + 2 * plain_bytes;

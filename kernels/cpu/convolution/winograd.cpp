@@ -349,7 +349,7 @@ ConvolutionPlan image_plan(const ConvolutionShape& s, bool transposed) {
   const int64_t from = transposed ? s.out_channels : s.in_channels, to = transposed ? s.in_channels : s.out_channels;
   const Correlation sums(s, from, to);
   const auto run = [=](ConstView images, ConstView, const ConvolutionEpilogue& epilogue, View result, char* memory) {
-    check_not_ending();
+    prepare_products();
     const float* const bias = wide_bias(epilogue.bias, to, reinterpret_cast<float*>(memory));
     sums.run(images.as<float>(), static_cast<const float*>(epilogue.packed_weight), bias, epilogue, result,
              memory + align_up(to * 4));
@@ -366,7 +366,7 @@ ConvolutionPlan make(const ConvolutionCase& c) {
   if (!c.is(ConvolutionPass::kBackwardWeight)) return image_plan(c.shape, c.is(ConvolutionPass::kBackwardInput));
   const WeightGradient gradient(c.shape);
   const auto run = [gradient](ConstView dy, ConstView x, const ConvolutionEpilogue&, View dweight, char* memory) {
-    check_not_ending();
+    prepare_products();
     gradient.run(dy.as<float>(), x.as<float>(), dweight.as<float>(), memory);
   };
   return {.run = run, .memory_bytes = gradient.bytes()};

@@ -36,7 +36,7 @@ RowBlocks::RowBlocks(DType input, DType output, bool direct, bool transpose_b, i
       ldc_(direct ? ldc : n),
       rows_(options.rows ? options.rows : rows_per_block(m)),
       epilogue_bytes_(align_up(options.epilogue_bytes)) {
-  check_not_ending();
+  prepare_products();
   // As many full blocks for each thread; the rest is divided among all threads, unless blocks of given rows are
   // required. (sgemm does not guarantee that a row's sums do not depend on the number of rows; for packed products a
   // test does.)

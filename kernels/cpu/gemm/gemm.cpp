@@ -131,7 +131,7 @@ Problem make_problem(bool transpose_a, bool transpose_b, double alpha, const Con
     p.batch = 1;
   }
   p.path = choose(p, is_regular(a) && is_regular(b) && is_regular(c));
-  if (p.path > Problem::Path::kTiny) check_not_ending();
+  if (p.path > Problem::Path::kTiny) prepare_products();
   return p;
 }
 

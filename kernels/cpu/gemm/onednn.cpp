@@ -2,8 +2,10 @@
 
 #include <dnnl.h>
 
+#include <array>
 #include <atomic>
 #include <cstdlib>
+#include <mutex>
 #include <optional>
 #include <string_view>
 #include <thread>
@@ -37,6 +39,32 @@ dnnl::matmul::primitive_desc describe(const dnnl::memory::desc& a, const dnnl::m
 
 [[noreturn]] void fail_product(const MatmulKey& key, const char* why) {
   fail("gemm [", key.m, ", ", key.k, "] x [", key.k, ", ", key.n, "] ", name_of(key.input), ": oneDNN: ", why);
+}
+
+void check_not_ending() {
+  static std::atomic<std::thread::id> ending = std::thread::id();  // the thread that runs exit()
+  static const int registered = std::atexit([] { ending = std::this_thread::get_id(); });
+  static_cast<void>(registered);
+  TERN_CHECK(
+      ending.load(std::memory_order_relaxed) != std::this_thread::get_id(),
+      "gemm: the process ends, and what oneDNN needs is destroyed: compute products before main returns or exit() "
+      "is called, not in a static object's destructor or a function given to atexit()");
+}
+
+void make_code_of_products() {
+  static std::atomic<bool> made = false;
+  if (made.load(std::memory_order_acquire)) return;
+  std::lock_guard<std::mutex> lock(onednn_mutex());
+  if (made.load(std::memory_order_relaxed)) return;
+  // oneDNN has code for rows and columns, for small products, and for others, by what is transposed and by beta.
+  constexpr int64_t kMost = 300;
+  const std::vector<float> zeros(kMost * kMost);
+  std::vector<float> c(kMost * kMost);
+  for (const auto& [m, n, k] : {std::array<int64_t, 3>{1, 40, 40}, {40, 1, 40}, {40, 40, 40}, {kMost, kMost, kMost}})
+    for (int kind = 0; kind < 8; ++kind)
+      sgemm(kind & 1, kind & 2, m, n, k, 1, zeros.data(), kind & 1 ? m : k, zeros.data(), kind & 2 ? k : n,
+            kind & 4 ? 1.f : 0.f, c.data(), n);
+  made.store(true, std::memory_order_release);
 }
 
 }  // namespace
@@ -152,16 +180,6 @@ bool has_packed_matmul(DType dtype) {
   return (dtype == DType::kFloat32 && fp32) || (dtype == DType::kBFloat16 && bf16);
 }
 
-void check_not_ending() {
-  static std::atomic<std::thread::id> ending = std::thread::id();  // the thread that runs exit()
-  static const int registered = std::atexit([] { ending = std::this_thread::get_id(); });
-  static_cast<void>(registered);
-  TERN_CHECK(
-      ending.load(std::memory_order_relaxed) != std::this_thread::get_id(),
-      "gemm: the process ends, and what oneDNN needs is destroyed: compute products before main returns or exit() "
-      "is called, not in a static object's destructor or a function given to atexit()");
-}
-
 void sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, float alpha, const float* a,
            int64_t lda, const float* b, int64_t ldb, float beta, float* c, int64_t ldc) {
   limit_instruction_set();
@@ -173,6 +191,11 @@ void sgemm(bool transpose_a, bool transpose_b, int64_t m, int64_t n, int64_t k, 
       dnnl_sgemm(transpose_a ? 'T' : 'N', transpose_b ? 'T' : 'N', m, n, k, alpha, a, lda, b, ldb, beta, c, ldc);
   if (status == dnnl_success) return;
   fail_product({.m = m, .n = n, .k = k}, status == dnnl_out_of_memory ? "out of memory" : "it cannot multiply these");
+}
+
+void prepare_products() {
+  check_not_ending();
+  if (is_address_space_limited()) make_code_of_products();
 }
 
 }  // namespace tern::kernels::TERN_CPU

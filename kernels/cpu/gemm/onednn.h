@@ -9,9 +9,11 @@
 
 namespace tern::kernels::TERN_CPU {
 
-/// Throws while exit() runs on this thread: oneDNN's code of products is in static variables, which exit() destroys.
-/// Called before work is distributed to threads.
-void check_not_ending();
+/// Called before work that may call oneDNN is distributed to threads. Throws while exit() runs on this thread: oneDNN's
+/// code of products is in static variables, which exit() destroys. Where the address space is limited, the first call
+/// makes the code of sgemm(), because a thread could take the memory that another found free for it; then it may throw
+/// OutOfMemoryError.
+void prepare_products();
 
 /// The key of a cached product. Row-major; a is [m, k] (transposed: stored [k, m]) with row stride lda, and so on.
 /// pack_b: b is first rewritten by pack() into the product's preferred layout. bias: fp32 [n], added to each row.
