@@ -336,8 +336,14 @@ Tensor tensor(const std::vector<double>& values, const TensorOptions& options = 
 /// Of rows: from_vector<float>({1, 2, 3, 4}, {2, 2}).
 template <class T>
 Tensor tensor(std::initializer_list<std::initializer_list<T>> rows, const TensorOptions& options = {}) = delete;
-/// Wraps memory without a copy. It must stay valid until `release` runs; on the CPU only.
-Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release = {});
+/// Wraps memory of the host, or of a device, without a copy. It must stay valid until `release` runs, once, on the
+/// thread where the last tensor on it goes; work that is queued on a device may then still use the memory, and ordering
+/// it is the owner's task. `data` is the address of the first element, a multiple of its size. Error: the pointer is
+/// null and the shape not empty, the device cannot be used; `release` then does not run.
+Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release = {}, Device device = cpu);
+/// With the distances of neighbours along each dimension, in elements: 0 repeats one, negative ones are an Error.
+Tensor from_blob(void* data, const Shape& shape, const std::vector<int64_t>& strides, DType dtype,
+                 std::function<void()> release = {}, Device device = cpu);
 /// A tensor over existing storage, checked to lie inside it.
 Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shape& shape, const Strides& strides,
                     DType dtype);

@@ -174,11 +174,30 @@ Tensor tensor(const std::vector<double>& values, const TensorOptions& options) {
   return from_vector(values, {static_cast<int64_t>(values.size())}, options);
 }
 
-Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release) {
+Tensor from_blob(void* data, const Shape& shape, DType dtype, std::function<void()> release, Device device) {
+  const Strides strides = contiguous_strides(shape);
+  return from_blob(data, shape, std::vector<int64_t>(strides.begin(), strides.begin() + shape.dims()), dtype,
+                   std::move(release), device);
+}
+
+Tensor from_blob(void* data, const Shape& shape, const std::vector<int64_t>& strides, DType dtype,
+                 std::function<void()> release, Device device) {
   TERN_CHECK(data || shape.numel() == 0, "from_blob: the pointer is null");
-  const int64_t bytes = storage_bytes("from_blob", shape, dtype);
-  return from_storage(std::make_shared<Storage>(data, bytes, cpu, std::move(release)), 0, shape,
-                      contiguous_strides(shape), dtype);
+  TERN_CHECK(strides.size() == static_cast<size_t>(shape.dims()), "from_blob: shape ", shape, " needs ", shape.dims(),
+             " strides, got ", strides.size());
+  int64_t bytes = storage_bytes("from_blob", shape, dtype);
+  require_available(device);
+  Strides steps = contiguous_strides(shape);
+  int64_t last = 0, span = 0;
+  for (int d = 0; d < shape.dims() && shape.numel() > 0; ++d) {
+    if (shape[d] == 1) continue;  // its stride has no effect, and may be any number
+    const int64_t step = steps[static_cast<size_t>(d)] = strides[static_cast<size_t>(d)];
+    TERN_CHECK(step >= 0, "from_blob: stride ", step, " of dimension ", d, " is negative; copy the elements instead");
+    TERN_CHECK(!__builtin_mul_overflow(shape[d] - 1, step, &span) && !__builtin_add_overflow(last, span, &last) &&
+                   last < INT64_MAX && !__builtin_mul_overflow(last + 1, size_of(dtype), &bytes),
+               "from_blob: shape ", shape, " with stride ", step, " of dimension ", d, " is larger than any memory");
+  }
+  return from_storage(std::make_shared<Storage>(data, bytes, device, std::move(release)), 0, shape, steps, dtype);
 }
 
 }  // namespace tern

@@ -99,6 +99,31 @@ TEST(InPlaceOperators, WriteThroughViewsThatNothingHolds) {
   expect_error([&] { whole /= whole; }, {"int64", "float32"});
 }
 
+TEST(Factories, BlobsWithStrides) {
+  int released = 0;
+  const auto release = [&] { ++released; };
+  std::array<float, 6> memory = {0, 1, 2, 3, 4, 5};
+  {
+    Tensor x = from_blob(memory.data(), {3, 2}, {1, 3}, float32, release);
+    EXPECT_FALSE(x.is_contiguous());
+    EXPECT_EQ(x.to_vector<float>(), (std::vector<float>{0, 3, 1, 4, 2, 5}));
+    x[2].fill_(9);
+    EXPECT_EQ(memory, (std::array<float, 6>{0, 1, 9, 3, 4, 9}));
+    EXPECT_EQ(x.t().raw_data(), memory.data());
+  }
+  EXPECT_EQ(released, 1);
+  EXPECT_EQ(from_blob(memory.data() + 1, {2, 2}, {0, 2}, float32).to_vector<float>(), (std::vector<float>{1, 3, 1, 3}));
+  EXPECT_EQ(from_blob(memory.data(), {1, 1}, {-5, INT64_MAX}, float32).numel(), 1);  // without effect
+  EXPECT_EQ(from_blob(memory.data(), {}, std::vector<int64_t>{}, float32).item<float>(), 0);
+  EXPECT_EQ(from_blob(nullptr, {0, 4}, {-1, -1}, float32).numel(), 0);
+  expect_error([&] { from_blob(memory.data(), {3, 2}, {1}, float32, release); }, {"2 strides", "got 1"});
+  expect_error([&] { from_blob(memory.data(), {3, 2}, {-1, 3}, float32, release); }, {"stride -1 of dimension 0"});
+  expect_error([&] { from_blob(memory.data(), {3, 2}, {INT64_MAX, 1}, float32, release); }, {"larger than any memory"});
+  expect_error([&] { from_blob(memory.data(), {2, 2}, {INT64_MAX / 4, 1}, float32, release); }, {"larger than any"});
+  expect_error([&] { from_blob(memory.data(), {2}, float32, release, {DeviceType::kCUDA, 1000}); }, {"cuda:1000"});
+  EXPECT_EQ(released, 1);
+}
+
 TEST(Factories, BlobsReleaseOnceAndAreNotCopied) {
   int released = 0;
   std::array<float, 6> memory = {0, 1, 2, 3, 4, 5};
@@ -113,6 +138,8 @@ TEST(Factories, BlobsReleaseOnceAndAreNotCopied) {
   EXPECT_EQ(released, 1);
   EXPECT_EQ(memory[5], 10);
   EXPECT_EQ(from_blob(nullptr, {0, 4}, float32).numel(), 0);
+  expect_error([&] { from_blob(nullptr, {2}, float32, [&] { ++released; }); }, {"null"});
+  EXPECT_EQ(released, 1);
   const auto storage = std::make_shared<Storage>(16, cpu);
   expect_error([&] { from_storage(storage, 1, {4}, {1}, float32); }, {"inside"});
   expect_error([&] { from_storage(storage, 0, {2}, {-1}, float32); }, {"inside"});
