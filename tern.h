@@ -11,6 +11,7 @@
 #include "tern/core/autograd/parameter.h"
 #include "tern/core/device/compute_settings.h"
 #include "tern/core/device/device.h"
+#include "tern/core/interop/dlpack.h"
 #include "tern/core/io/pickle.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/io/state_file.h"

@@ -13,7 +13,7 @@ floors=(
   'models|96|86|models, the training loop, the program tern|encoder distilbert lstm vit text image trainer cli|a model family is a folder and a row of a table'
   'dist|200|72|several processes: data parallel, ZeRO, MPI, NCCL|mpi cuda no_cuda'
   'nn|290|134|modules and layers|layers // optim|290|134|optimizers, schedules, EMA| // data|290|134|sets, tokenizers, loaders|files plan samples tokenizers images datasets loaders transforms'
-  'core|442|146|tensors, memory, autograd, differentiable ops, files|device memory tensor io profiler autograd ops cuda no_cuda|folders are floors too, from device (the lowest) to cuda|an op is one struct, which is also its node in the graph'
+  'core|442|146|tensors, memory, autograd, differentiable ops, files|device memory tensor io interop profiler autograd ops cuda no_cuda|folders are floors too, from device (the lowest) to cuda|an op is one struct, which is also its node in the graph'
   'kernels|606|146|functions over views of memory; no allocation, no autograd|base cpu cuda|pointwise, reduce, scan, sort, norm, softmax, attention, gemm, row_chain,|embedding, optimizer, image, copy, loss_scale|one declaration; definitions for three CPU levels and for CUDA'
 )
 # Y|HEIGHT|TEXT of the boxes on the right; "*" begins a line in bold.

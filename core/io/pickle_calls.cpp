@@ -181,7 +181,7 @@ Id Reader::complex_number(double real, double imaginary) {
     return std::string(digits.data(), std::to_chars(digits.data(), digits.data() + digits.size(), value).ptr);
   };
   const std::string second = print(imaginary);
-  return own(PickleKind::kComplex, "(" + print(real) + (second[0] == '-' ? "" : "+") + second + "j)");
+  return own(PickleKind::kComplex, detail::concatenate("(", print(real), second[0] == '-' ? "" : "+", second, "j)"));
 }
 
 Id Reader::make_complex(const Arguments& a) {
