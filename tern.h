@@ -12,6 +12,7 @@
 #include "tern/core/device/compute_settings.h"
 #include "tern/core/device/device.h"
 #include "tern/core/interop/dlpack.h"
+#include "tern/core/io/npy.h"
 #include "tern/core/io/pickle.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/core/io/state_file.h"

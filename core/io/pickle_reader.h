@@ -10,6 +10,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "tern/core/io/element_type.h"
 #include "tern/core/io/mapped_file.h"
 #include "tern/core/io/pickle.h"
 
@@ -18,21 +19,7 @@ namespace tern::pickle {
 using Id = uint32_t;
 inline constexpr Id kNoId = UINT32_MAX;
 
-/// The element types of PyTorch and numpy. Tern reads small integers as its next larger type and does not support all.
-struct ElementType {
-  const char* name;     // PyTorch's: "float32"
-  const char* storage;  // PyTorch's class without "Storage": "Float"; null: only in untyped storages
-  const char* numpy;    // numpy's code: "f4"; null: none
-  int64_t bytes;
-  bool known;  // supported by Tern, as:
-  DType dtype = DType::kFloat32;
-
-  bool widened() const { return known && bytes != size_of(dtype); }
-};
-/// Null when no type has this name, storage class ("Float") or numpy code.
-const ElementType* element_by_name(std::string_view name);
-const ElementType* element_by_storage(std::string_view name);
-const ElementType* element_by_numpy(std::string_view code);
+using detail::element_by_name, detail::element_by_numpy, detail::element_by_storage, detail::ElementType;
 
 struct Node {
   PickleKind kind = PickleKind::kNone;

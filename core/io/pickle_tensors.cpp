@@ -51,29 +51,6 @@ std::string place_of(const Tree& tree, Id wanted) {
   return place;
 }
 
-bool needs_conversion(const ElementType& element, bool swapped, std::string_view bytes) {
-  const auto is_bool = [](char byte) { return byte == 0 || byte == 1; };
-  return (swapped && element.bytes > 1) || element.widened() ||
-         (element.dtype == boolean && !std::all_of(bytes.begin(), bytes.end(), is_bool));
-}
-
-/// Converts the elements to a supported type, in new memory.
-std::shared_ptr<Storage> converted(const ElementType& element, bool swapped, std::string_view bytes) {
-  const auto from = static_cast<size_t>(element.bytes), to = static_cast<size_t>(size_of(element.dtype));
-  const size_t numel = bytes.size() / from;
-  auto storage = std::make_shared<Storage>(static_cast<int64_t>(numel * to), cpu);
-  const bool is_signed = std::string_view(element.name).starts_with("int");
-  for (size_t i = 0; i < numel; ++i) {
-    uint64_t value = 0;
-    for (size_t k = 0; k < from; ++k)
-      value = value << 8 | static_cast<uint8_t>(bytes[i * from + (swapped ? k : from - 1 - k)]);
-    if (is_signed && (value >> (8 * from - 1)) != 0 && from < 8) value |= UINT64_MAX << (8 * from);
-    if (element.dtype == boolean) value = value != 0;
-    std::memcpy(static_cast<char*>(storage->data()) + i * to, &value, to);
-  }
-  return storage;
-}
-
 /// Storages for bytes of a file, each created once for all tensors that share it.
 class StorageCache {
  public:
@@ -92,7 +69,8 @@ class StorageCache {
 std::shared_ptr<Storage> StorageCache::get(const ElementType& element, bool swapped, std::string_view bytes) {
   std::shared_ptr<Storage>& storage = storages_[{bytes.data(), bytes.size(), &element, swapped}];
   if (!storage)
-    storage = needs_conversion(element, swapped, bytes) ? converted(element, swapped, bytes) : unconverted(bytes);
+    storage = detail::needs_conversion(element, swapped, bytes) ? detail::converted(element, swapped, bytes)
+                                                                : unconverted(bytes);
   return storage;
 }
 

@@ -3,68 +3,6 @@
 #include "tern/core/io/pickle_reader.h"
 
 namespace tern::pickle {
-namespace {
-
-constexpr ElementType kElements[] = {
-    {"float64", "Double", "f8", 8, true, float64},
-    {"float32", "Float", "f4", 4, true, float32},
-    {"bfloat16", "BFloat16", nullptr, 2, true, bfloat16},
-    {"float16", "Half", "f2", 2, true, float16},
-    {"int64", "Long", "i8", 8, true, int64},
-    {"int32", "Int", "i4", 4, true, int32},
-    {"uint8", "Byte", "u1", 1, true, uint8},
-    {"bool", "Bool", "b1", 1, true, boolean},
-    {"int16", "Short", "i2", 2, true, int32},
-    {"int8", "Char", "i1", 1, true, int32},
-    {"uint16", nullptr, "u2", 2, true, int32},
-    {"uint32", nullptr, "u4", 4, true, int64},
-    {"uint64", nullptr, "u8", 8, false},
-    {"complex64", "ComplexFloat", "c8", 8, false},
-    {"complex128", "ComplexDouble", "c16", 16, false},
-    {"complex32", "ComplexHalf", nullptr, 4, false},
-    {"qint8", "QInt8", nullptr, 1, false},
-    {"quint8", "QUInt8", nullptr, 1, false},
-    {"qint32", "QInt32", nullptr, 4, false},
-    {"float8_e4m3fn", nullptr, nullptr, 1, false},
-    {"float8_e4m3fnuz", nullptr, nullptr, 1, false},
-    {"float8_e5m2", nullptr, nullptr, 1, false},
-    {"float8_e5m2fnuz", nullptr, nullptr, 1, false},
-    {"float8_e8m0fnu", nullptr, nullptr, 1, false},
-    {"float4_e2m1fn_x2", nullptr, nullptr, 1, false},
-    {"quint4x2", "QUInt4x2", nullptr, 1, false},
-    {"quint2x4", "QUInt2x4", nullptr, 1, false},
-    {"bits1x8", nullptr, nullptr, 1, false},
-    {"bits2x4", nullptr, nullptr, 1, false},
-    {"bits4x2", nullptr, nullptr, 1, false},
-    {"bits8", nullptr, nullptr, 1, false},
-    {"bits16", nullptr, nullptr, 2, false},
-    {"uint1", nullptr, nullptr, 1, false},
-    {"uint2", nullptr, nullptr, 1, false},
-    {"uint3", nullptr, nullptr, 1, false},
-    {"uint4", nullptr, nullptr, 1, false},
-    {"uint5", nullptr, nullptr, 1, false},
-    {"uint6", nullptr, nullptr, 1, false},
-    {"uint7", nullptr, nullptr, 1, false},
-    {"int1", nullptr, nullptr, 1, false},
-    {"int2", nullptr, nullptr, 1, false},
-    {"int3", nullptr, nullptr, 1, false},
-    {"int4", nullptr, nullptr, 1, false},
-    {"int5", nullptr, nullptr, 1, false},
-    {"int6", nullptr, nullptr, 1, false},
-    {"int7", nullptr, nullptr, 1, false},
-};
-
-const ElementType* find_element(const char* ElementType::*member, std::string_view wanted) {
-  for (const ElementType& element : kElements)
-    if (element.*member && element.*member == wanted) return &element;
-  return nullptr;
-}
-
-}  // namespace
-
-const ElementType* element_by_name(std::string_view name) { return find_element(&ElementType::name, name); }
-const ElementType* element_by_storage(std::string_view name) { return find_element(&ElementType::storage, name); }
-const ElementType* element_by_numpy(std::string_view code) { return find_element(&ElementType::numpy, code); }
 
 Id Tree::find(Id id, std::string_view key) const {
   if (nodes[id].kind != PickleKind::kDict) return kNoId;

@@ -12,7 +12,10 @@
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/mapped_file.h"
+#include "tern/core/io/npy.h"
+#include "tern/core/io/npy_header.h"
 #include "tern/core/io/torch_file.h"
+#include "tern/core/io/zip_directory.h"
 
 namespace tern {
 namespace {
@@ -214,6 +217,30 @@ StateFile from_safetensors(const std::string& path) {
   return file;
 }
 
+StateFile from_numpy(const std::string& path, bool archive) {
+  NumpyFile given = archive ? load_npz(path) : detail::load_npy_entry(path);
+  StateFile file;
+  file.path = path;
+  file.format = archive ? "NumPy (npz)" : "NumPy (npy)";
+  file.tensors = std::move(given.tensors);
+  file.widened = std::move(given.widened);
+  file.unreadable = std::move(given.unreadable);
+  return file;
+}
+
+bool is_zip(std::string_view bytes) { return bytes.starts_with("PK\3\4") || bytes.starts_with("PK\5\6"); }
+
+/// True for a zip archive of NumPy's: one with an array, or of that name, and without the pickle of PyTorch's.
+bool is_npz(const std::string& path, std::string_view bytes) {
+  if (!is_zip(bytes)) return false;
+  const ZipDirectory zip(path, bytes.data(), bytes.size());
+  const auto any_ends_with = [&](std::string_view ending) {
+    return std::any_of(zip.entries().begin(), zip.entries().end(),
+                       [&](const ZipEntry& entry) { return entry.name.ends_with(ending); });
+  };
+  return (path.ends_with(".npz") || any_ends_with(".npy")) && !any_ends_with("/data.pkl");
+}
+
 /// True for a valid header length followed by a brace. No pickle and no archive begins this way.
 bool is_safetensors(std::string_view bytes) {
   uint64_t length = 0;
@@ -223,8 +250,7 @@ bool is_safetensors(std::string_view bytes) {
 }
 
 bool is_torch(std::string_view bytes) {
-  return bytes.starts_with("PK\3\4") || bytes.starts_with("PK\5\6") || bytes.starts_with('\x80') ||
-         (bytes.size() >= 512 && bytes.substr(257, 5) == "ustar");
+  return is_zip(bytes) || bytes.starts_with('\x80') || (bytes.size() >= 512 && bytes.substr(257, 5) == "ustar");
 }
 
 /// "weight_map" of an index: the names of the files, and the tensors that each must contain.
@@ -305,11 +331,16 @@ StateFile load_state_file(const std::string& given, const StateFileOptions& opti
     TERN_CHECK(wanted.empty(), path, ": a safetensors file holds no container '", detail::printable(wanted), "'");
     return from_safetensors(path);
   }
+  const bool array = bytes.starts_with(detail::kNpyMagic);
+  if (array || is_npz(path, bytes)) {
+    TERN_CHECK(wanted.empty(), path, ": a file of NumPy holds no container '", detail::printable(wanted), "'");
+    return from_numpy(path, !array);
+  }
   // A pickle of protocol 0 or 1 has no signature; it begins with a mark, an empty container or a global.
   const bool may_be_pickle = std::string_view("(]}").find(bytes[0]) != std::string_view::npos || names_global(bytes);
   TERN_CHECK(is_torch(bytes) || may_be_pickle, path,
-             ": neither a safetensors file nor one that PyTorch writes; it begins with '", detail::printable(bytes, 16),
-             "'");
+             ": neither a safetensors file nor one that PyTorch or NumPy writes; it begins with '",
+             detail::printable(bytes, 16), "'");
   return from_torch(path, options, wanted);
 }
 

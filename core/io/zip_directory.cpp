@@ -103,6 +103,7 @@ uint64_t ZipDirectory::read_entry(uint64_t at, uint64_t end, std::vector<uint64_
   }
   TERN_CHECK(entry.method != 0 || wide[0] == wide[1], path_, ": entry '", entry.name, "' is stored in ", wide[1],
              " bytes but has ", wide[0]);
+  entry.plain_bytes = wide[0];
   entry.bytes = wide[1];
   headers.push_back(wide[2]);
   entries_.push_back(entry);

@@ -11,7 +11,8 @@ namespace tern {
 struct ZipEntry {
   std::string_view name;
   const char* data = nullptr;  // as stored: compressed when method is not 0
-  uint64_t bytes = 0;
+  uint64_t bytes = 0;          // as stored
+  uint64_t plain_bytes = 0;    // claimed by the directory; equal to `bytes` when method is 0
   uint32_t crc = 0;
   uint16_t method = 0;
   bool encrypted = false;

@@ -168,7 +168,8 @@ TEST_F(TorchFiles, FilesOfAnotherKind) {
   expect_error([&] { load_state_file("/nowhere/a.pt"); }, {"/nowhere/a.pt", "No such file"});
   expect_error([&] { load_state_file(source_dir()); }, {"not a regular file"});
   expect_refused("", {"empty"});
-  expect_refused("Hello, world\n", {"neither a safetensors file nor one that PyTorch writes", "'Hello, world\\x0a'"});
+  expect_refused("Hello, world\n",
+                 {"neither a safetensors file nor one that PyTorch or NumPy writes", "'Hello, world\\x0a'"});
   expect_refused("version https://git-lfs.github.com/spec/v1\n", {"Git LFS"});
   std::string tar(1024, '\0');
   tar.replace(257, 5, "ustar");

@@ -128,7 +128,7 @@ TEST_F(UsageTest, InfoOfAFileOfData) {
   write("l", "label,text\na,b\n");
   for (const char* name : {"c", "l"}) {
     const Result result = tern(Words("info") + name);
-    expect_error(result, 1, {std::string(name) + ": neither a safetensors file nor one that PyTorch writes"});
+    expect_error(result, 1, {std::string(name) + ": neither a safetensors file nor one that PyTorch or NumPy writes"});
     EXPECT_FALSE(has(result.err, "pickle")) << result.err;
   }
 }

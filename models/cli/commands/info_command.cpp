@@ -163,7 +163,7 @@ int info(const InfoOptions& a) {
 
 Command info_command() {
   const auto options = std::make_shared<InfoOptions>();
-  return {"info", "this machine, a model folder, or a file of weights (safetensors or PyTorch's)",
+  return {"info", "this machine, a model folder, or a file of weights (safetensors, PyTorch's or NumPy's)",
           "Example: tern info " + example_run(), options, [options] { return info(*options); }};
 }
 
