@@ -56,8 +56,14 @@ installed() {
     [[ $(cached TERN_CUDA) == ON ]] || expect "at most 33 MB are installed, not $bytes bytes" test "$bytes" -le 33000000
   fi
   others='nlohmann|CLI|Eigen|toml|regex|filesystem|archive|curl|openssl|png|jpeg|zlib|dnnl'
-  said=$(grep -rnE "#[ \t]*include[ \t]*<($others)" "$prefix/include")
+  said=$(grep -rnE --exclude=eigen.h "#[ \t]*include[ \t]*<($others)" "$prefix/include")
   expect "public headers need no header of another project, nor <regex> and <filesystem>" equal "$said" ""
+  said=$(grep -rlE "tern/core/interop/eigen.h" "$prefix/include/tern")
+  expect "no other includes the one that needs Eigen" equal "$said" ""
+  echo '#include <tern/core/interop/eigen.h>
+float first(const tern::Tensor& x) { return tern::eigen_map<float>(x)(0, 0); }' >"$scratch/eigen.cpp"
+  expect "the header for users of Eigen compiles" runs "$(cached CMAKE_CXX_COMPILER)" -std=c++20 -fsyntax-only \
+    -I "$prefix/include" -isystem /usr/include/eigen3 "$scratch/eigen.cpp"
   echo '#include <tern/tern.h>' >"$scratch/empty.cpp"
   lines=$("$(cached CMAKE_CXX_COMPILER)" -std=c++20 -E -I "$prefix/include" "$scratch/empty.cpp" |
     awk '/^# [0-9]+ "/ { tern = index($3, "\"/usr/") != 1; next } tern { ++n } END { print n + 0 }')
