@@ -21,7 +21,7 @@ usage() {
   exit 2
 }
 
-# Of a name: what brings the cases; and whether the machine itself lacks it (or PyTorch, which no test needs), which
+# Of a name: what brings the cases; and whether the machine itself lacks it (or PyTorch or Python, which no other test needs), which
 # --strict does not fail for.
 way_of() {
   case $1 in
@@ -30,6 +30,7 @@ way_of() {
     data) echo "TERN_DATA=FOLDER ./tern test, where FOLDER holds the data sets (CONTRIBUTING.md)" ;;
     levels) echo "cmake -B $build -DTERN_CPU_LEVELS='v2;v3;v4' && ./tern test" ;;
     pytorch) echo "tests/golden/random_ops.py FOLDER, which needs PyTorch, then: TERN_RANDOM_OPS=FOLDER ./tern test --full" ;;
+    python) echo "TERN_PYTHON=PROGRAM ./tern test --full, where PROGRAM is a Python with numpy and torch" ;;
     options) echo "cmake -B $build -DOPTION=ON, with the option that is named, then: ./tern test" ;;
     gpu) echo "./tern --cuda test, on a machine with an NVIDIA GPU and its driver" ;;
     cpu) echo "./tern test, on a machine whose processor has it" ;;
@@ -40,7 +41,7 @@ way_of() {
     *) echo "what the reason says" ;;
   esac
 }
-machine_lacks=" pytorch gpu cpu memory root user sanitizer emulator "
+machine_lacks=" pytorch python gpu cpu memory root user sanitizer emulator "
 
 strict=0 allowed=" " arguments=()
 while (($#)); do
