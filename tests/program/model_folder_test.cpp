@@ -100,6 +100,12 @@ TEST_F(ModelFolderTest, WhatAFileHolds) {
   EXPECT_TRUE(has(complex.out, "odd  cannot be read: complex64 [2]: Tern has no complex64"));
   const Result small = tern({"info", kGolden + "torch/dtypes.pt"});
   EXPECT_TRUE(has(small.out, "int8  int32  [3, 5]  60 bytes  (int8 in the file)"));
+  const Result arrays = succeeds({"info", kGolden + "numpy/savez.npz"});
+  for (const std::string line :
+       {"format: NumPy (npz)", "a  float32  [2, 3]  24 bytes", "folder/b  int64  [3]  24 bytes",
+        "small  int32  [2]  8 bytes  (int8 in the file)", "5 tensors, 12 elements, 64 bytes"})
+    EXPECT_TRUE(has("\n" + arrays.out, "\n" + line + "\n")) << line << " not in " << arrays.out;
+  EXPECT_TRUE(has(arrays.out, "text  cannot be read: the type '<U2'"));
   const Result curve = tern("info curve/model.safetensors");
   EXPECT_TRUE(has(curve.out, "metadata format: pt\n"));
   expect_error(tern("info curve/vocab.txt"), 1, {"vocab.txt", "neither a safetensors file nor one"});
