@@ -222,6 +222,14 @@ TEST_F(ForeignTensors, ThatAreNotAligned) {
   }
 }
 
+/// A copy that does not fit leaves the memory with its owner too.
+TEST_F(ForeignTensors, CopiesThatFitNoMemory) {
+  foreign_.sizes[0] = int64_t{1} << 50, foreign_.strides[0] = 0;
+  expect_refused({"out of memory"}, DLPackCopy::kAlways);
+  dl().byte_offset = 1;
+  expect_refused({"out of memory"}, DLPackCopy::kIfNeeded);
+}
+
 TEST_F(ForeignTensors, OtherVersionsAndDevicesAreNamed) {
   foreign_.managed.version = {2, 5};
   expect_refused({"version 2.5", "1.x"});

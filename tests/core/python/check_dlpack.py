@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
-"""check_dlpack.py LIBRARY numpy|torch: exchanges tensors with Tern over DLPack, in both directions.
+"""check_dlpack.py LIBRARY numpy|torch: exchanges tensors with Tern over DLPack and files, in both directions.
 
 LIBRARY is built from dlpack_module.cpp. Ends with 77 where the package is not installed.
 """
 import ctypes
 import gc
+import io
+import os
 import sys
+import tempfile
 import threading
+import zipfile
 
 try:
     import numpy as np
@@ -22,7 +26,8 @@ for name, result, arguments in [
         ("last_answer", C.c_char_p, []), ("released_blobs", C.c_int, []), ("make", C.c_int64, [C.c_char_p]),
         ("forget", None, [C.c_int64]), ("give", C.c_void_p, [C.c_int64, C.c_int]),
         ("take", C.c_int64, [C.c_void_p, C.c_int, C.c_int]), ("describe", C.c_char_p, [C.c_int64]),
-        ("address", C.c_void_p, [C.c_int64]), ("fill", None, [C.c_int64, C.c_double])]:
+        ("fill", None, [C.c_int64, C.c_double]), ("save", C.c_int, [C.c_int64, C.c_char_p, C.c_char_p]),
+        ("load", C.c_int64, [C.c_char_p, C.c_char_p])]:
     getattr(lib, name).restype = result
     getattr(lib, name).argtypes = arguments
 api = C.pythonapi
@@ -166,7 +171,53 @@ def check_taken(make, dtypes, versioned):
     lib.forget(copy)
 
 
+def check_files(folder):
+    """Files that Tern writes and NumPy reads, and the other way round."""
+    path = os.path.join(folder, "file")
+    for kind in ["float64", "float32", "float16", "int64", "int32", "uint8", "bool", "bfloat16", "scalar", "empty",
+                 "view", "broadcast"]:
+        tensor = TernTensor(kind)
+        check(lib.save(tensor.number, path.encode(), b""), lib.last_answer())
+        array = np.load(path)
+        if kind == "bfloat16":
+            check(array.dtype.str == "|V2" and array.view("<u2").tolist()[1][2] == 0x40a0, kind, array)
+        else:
+            expected = np.from_dlpack(tensor)
+            check(array.dtype == expected.dtype and array.shape == expected.shape, kind, array.dtype, array.shape)
+            check(array.tolist() == expected.tolist(), kind, array)
+            out = io.BytesIO()
+            np.save(out, np.array(expected, order="C", copy=True))
+            with open(path, "rb") as file:
+                check(file.read() == out.getvalue(), kind, "the bytes differ from numpy.save's")
+        for name in ["a", "gr\u00fc\u00df", "\u4e2d", "x/y", "a.npy"]:
+            check(lib.save(tensor.number, path.encode(), name.encode()), lib.last_answer())
+            with zipfile.ZipFile(path) as archive:
+                check(archive.testzip() is None, "checksums")
+                check(archive.namelist() == [name + ".npy", "other/" + name + ".npy"], archive.namelist())
+            with np.load(path) as archive:
+                check(archive[name].tobytes() == array.tobytes(), kind, name)
+                check(archive["other/" + name].shape == array.shape, kind, name)
+
+    rng = np.random.default_rng(1)
+    for dtype in ["<f8", ">f4", "<f2", ">i8", "<i4", ">i2", "|i1", "|u1", "<u2", ">u4", "|b1"]:
+        for shape in [(), (0,), (5,), (3, 4), (2, 3, 4)]:
+            array = (rng.normal(size=shape) * 50).astype(np.int64).astype(dtype)
+            values = " ".join(f"{float(v):g}" for v in array.ravel().tolist())
+            for order in "CF":
+                np.save(path + ".npy", np.asarray(array, order=order))
+                np.savez(path + ".npz", x=np.asarray(array, order=order))
+                np.savez_compressed(path + "-c.npz", x=np.asarray(array, order=order))
+                for file, name in [(".npy", ""), (".npz", "x"), ("-c.npz", "x")]:
+                    number = lib.load((path + file).encode(), name.encode())
+                    check(number, lib.last_answer())
+                    text = lib.describe(number).decode()
+                    check(text.endswith("values" + (" " + values if values else "")), dtype, shape, order, file, text)
+                    lib.forget(number)
+
+
 def check_numpy():
+    with tempfile.TemporaryDirectory() as folder:
+        check_files(folder)
     check_given(np.from_dlpack, np, False)
     try:
         np.from_dlpack(TernTensor("bfloat16"))

@@ -1,10 +1,12 @@
-// A shared library that check_dlpack.py loads by ctypes: functions of C that give and take DLPack's structs.
+// A shared library that check_dlpack.py loads by ctypes: functions of C that give and take DLPack's structs, and write
+// and read NumPy's files.
 
 #include <cstring>
 #include <map>
 #include <sstream>
 
 #include "tern/core/interop/dlpack.h"
+#include "tern/core/io/npy.h"
 #include "tern/core/ops/ops.h"
 
 namespace tern::test {
@@ -96,6 +98,24 @@ const char* describe(int64_t number) {
   });
 }
 
-void* address(int64_t number) { return tensors.at(number).raw_data(); }
+/// 1 when it is written: as an array, or as the array `name` and "other/name" of an archive.
+int save(int64_t number, const char* path, const char* name) {
+  return guarded([&] {
+    const Tensor& x = tensors.at(number);
+    if (std::string(name).empty())
+      save_npy(x, path);
+    else
+      save_npz({{name, x}, {std::string("other/") + name, x}}, path);
+    return 1;
+  });
+}
+int64_t load(const char* path, const char* name) {
+  return guarded([&] {
+    const Tensor x = std::string(name).empty() ? load_npy(path) : find(load_npz(path).tensors, name);
+    TERN_CHECK(x.defined(), path, ": has no array ", name);
+    return kept(x);
+  });
+}
+
 void fill(int64_t number, double value) { tensors.at(number).fill_(value); }
 }
