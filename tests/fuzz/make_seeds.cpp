@@ -10,6 +10,7 @@
 #include <fstream>
 #include <iostream>
 
+#include "tern/core/io/npy.h"
 #include "tern/core/io/safetensors.h"
 #include "tern/data/files/files.h"
 #include "tern/data/images/image.h"
@@ -96,6 +97,14 @@ void weights() {
   data::read_file(path, bytes);
   write("safetensors", "three", bytes);
   std::filesystem::remove(path);
+  const std::string array = (folder / "temporary.npy").string();
+  for (const Tensor& x : {ones({2, 3}), ones({3}, {.dtype = bfloat16}), full({}, 1, {.dtype = int64})}) {
+    save_npy(x, array);
+    bytes.clear();
+    data::read_file(array, bytes);
+    write("npy", name_of(x.dtype()), bytes);
+  }
+  std::filesystem::remove(array);
   write(
       "index", "two",
       R"({"metadata": {"total_size": 36}, "weight_map": {"a": "one.safetensors", "b": "one.safetensors", "c": "two.safetensors"}})");

@@ -47,6 +47,7 @@ done
 golden_seeds() {  # TARGET: comma-separated names
   case $1 in
     torch_file | pickle | cifar) find "$root/tests/golden/torch" -maxdepth 1 -type f -size -16k ! -name '*.safetensors' ;;
+    npy) find "$root/tests/golden/numpy" -name '*.npz' ;;
     vocab) echo "$root/tests/golden/train_curve/vocab.txt" ;;
     config) find "$root/tests/golden" -name config.json ;;
     index) echo "$root/tests/golden/torch/parts/pytorch_model.bin.index.json" ;;
