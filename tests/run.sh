@@ -21,8 +21,8 @@ usage() {
   exit 2
 }
 
-# Of a name: what brings the cases; and whether the machine itself lacks it (or PyTorch or Python, which no other test needs), which
-# --strict does not fail for.
+# Of a name: what brings the cases; and whether the machine itself lacks it (or PyTorch or packages of Python, which no
+# other test needs), which --strict does not fail for.
 way_of() {
   case $1 in
     cuda) echo "install NVIDIA's package cuda-toolkit (https://developer.nvidia.com/cuda-downloads) or set CUDA_HOME, then: ./tern test" ;;
