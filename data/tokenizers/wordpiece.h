@@ -5,7 +5,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
@@ -14,6 +13,7 @@
 #include <vector>
 
 #include "tern/data/tokenizers/piece_trie.h"
+#include "tern/data/tokenizers/tokenizer.h"
 #include "tern/data/tokenizers/word_splitter.h"
 
 namespace tern::data {
@@ -29,12 +29,10 @@ struct WordPieceOptions {
 ///
 /// Special tokens that occur in a text ("[SEP]", "[MASK]"...) become their ids, as in Hugging Face: matched in the raw
 /// text, in exactly this spelling, also inside a word. Malformed UTF-8 counts as U+FFFD, which BERT drops.
-class WordPiece {
+class WordPiece final : public Tokenizer {
  public:
   WordPiece(const WordPiece&) = default;  // a move copies, so the source stays usable
   WordPiece& operator=(const WordPiece&) = default;
-
-  static constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 
   /// Reads a vocab.txt: one token per line (LF or CRLF; trailing white space is dropped); the line number is the id. If
   /// a token occurs twice, the last line counts. Throws Error if the file cannot be read, is empty or not UTF-8, or
@@ -59,13 +57,13 @@ class WordPiece {
                              const std::string& name = "vocabulary");
 
   /// Appends the ids of a text, without [CLS] and [SEP]. Returns the number of malformed UTF-8 sequences dropped.
-  std::size_t encode(std::string_view text, std::vector<std::int32_t>& ids) const;
+  std::size_t encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
   std::vector<std::int32_t> encode(std::string_view text) const;
 
   /// [CLS] ids [SEP], with the ids truncated so that the result has at most max_length (>= 2) entries. Reads no further
   /// than needed. `replaced`, if given, receives the number of malformed UTF-8 sequences dropped.
   std::vector<std::int32_t> encode_special(std::string_view text, std::size_t max_length = kNoLimit,
-                                           std::size_t* replaced = nullptr) const;
+                                           std::size_t* replaced = nullptr) const override;
 
   /// The tokens of encode() as text, continuations with "##".
   std::vector<std::string> pieces(std::string_view text) const;
@@ -75,9 +73,9 @@ class WordPiece {
   std::vector<std::string> words(std::string_view text) const;
 
   /// The token with this id. Throws Error if the id is not in 0..vocab_size()-1.
-  std::string_view token(std::int32_t id) const;
+  std::string_view token(std::int32_t id) const override;
   /// The id of this token.
-  std::optional<std::int32_t> id(std::string_view token) const;
+  std::optional<std::int32_t> id(std::string_view token) const override;
 
   std::int32_t unk_id() const { return vocabulary_->unk; }
   /// Throw Error if the vocabulary has no such token.
@@ -87,10 +85,10 @@ class WordPiece {
   std::int32_t mask_id() const { return special_id("[MASK]"); }
 
   /// The number of lines of vocab.txt; all ids are smaller.
-  std::int64_t vocab_size() const { return static_cast<std::int64_t>(vocabulary_->starts.size()) - 1; }
+  std::int64_t vocab_size() const override { return static_cast<std::int64_t>(vocabulary_->starts.size()) - 1; }
   const WordPieceOptions& options() const { return options_; }
   /// SHA-256 of vocabulary and options: tokenizers of equal hash give equal ids.
-  std::string content_hash() const;
+  std::string content_hash() const override;
 
   /// Writes a vocab.txt that from_file and Hugging Face read to equal ids.
   void write_vocab(const std::string& path) const;

@@ -1,7 +1,10 @@
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "tern/data/files/text.h"
+#include "tern/data/tokenizers/pipeline/tokenizer_json.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/commands/line_input.h"
@@ -18,18 +21,54 @@ struct TokenizeOptions : CommonOptions {
   std::vector<std::string> files =
       option(&Self::files, {}, "files",
              "files of lines, or .csv, .tsv and .jsonl files with a text column; - or none: lines of stdin");
-  std::string vocab = option(&Self::vocab, "", "--vocab", "vocab.txt; default: bert-base-uncased's, which is built in");
+  std::string vocab = option(&Self::vocab, "", "--vocab",
+                             "vocab.txt, tokenizer.json or a folder with that; default: bert-base-uncased's vocab.txt, "
+                             "which is built in");
   bool tokens = option(&Self::tokens, false, "--tokens", "print the pieces instead of their ids");
-  bool special = option(&Self::special, false, "--special", "with [CLS] and [SEP]");
+  bool special =
+      option(&Self::special, false, "--special", "with the tokens that are put around a text, as [CLS] and [SEP]");
   bool cased = option(&Self::cased, false, "--cased", "keep case and accents");
   bool jsonl = option(&Self::jsonl, false, "--jsonl", "lines are {\"text\": ...}; answers {\"ids\": [...]}");
   int64_t max_length = option(&Self::max_length, 0, "--max-length", "cut to this many tokens, special ones included",
                               Bounds{2, int64_t{1} << 40});
 };
 
+/// The tokenizer that --vocab and --cased name. With a tokenizer.json the ids are those of Hugging Face's
+/// Tokenizer.encode(), with the file's truncation and padding.
+class ChosenTokenizer {
+ public:
+  explicit ChosenTokenizer(const TokenizeOptions& a) {
+    std::error_code none;
+    if (a.vocab.ends_with(".json") || std::filesystem::is_directory(a.vocab, none)) {
+      TERN_CHECK(!a.cased, "--cased is for a vocab.txt; ", a.vocab, " says itself what happens to case");
+      json_ = data::TokenizerJson::from_file(a.vocab);
+    } else {
+      const data::WordPieceOptions options{.lowercase = !a.cased};
+      word_piece_ =
+          a.vocab.empty() ? data::WordPiece::from_embedded(options) : data::WordPiece::from_file(a.vocab, options);
+    }
+  }
+
+  const data::Tokenizer& get() const {
+    return json_ ? static_cast<const data::Tokenizer&>(*json_) : static_cast<const data::Tokenizer&>(*word_piece_);
+  }
+  std::vector<int32_t> encode(const std::string& text, bool special, size_t limit) const {
+    if (json_ && limit == data::Tokenizer::kNoLimit) return json_->encode_as_library(text, special);
+    if (special) return get().encode_special(text, limit);
+    std::vector<int32_t> ids;
+    get().encode(text, ids);
+    if (ids.size() > limit) ids.resize(limit);
+    return ids;
+  }
+
+ private:
+  std::optional<data::TokenizerJson> json_;
+  std::optional<data::WordPiece> word_piece_;
+};
+
 class LineTokenizer {
  public:
-  LineTokenizer(const TokenizeOptions& arguments, const data::WordPiece& tokenizer)
+  LineTokenizer(const TokenizeOptions& arguments, const ChosenTokenizer& tokenizer)
       : a_(arguments), tokenizer_(tokenizer) {}
 
   void read(const std::string& file) {
@@ -42,27 +81,25 @@ class LineTokenizer {
 
  private:
   void write(const std::string& text) {
-    const size_t limit = a_.max_length > 0 ? static_cast<size_t>(a_.max_length) : data::WordPiece::kNoLimit;
-    std::vector<int32_t> ids = a_.special ? tokenizer_.encode_special(text, limit) : tokenizer_.encode(text);
-    if (ids.size() > limit) ids.resize(limit);
+    const size_t limit = a_.max_length > 0 ? static_cast<size_t>(a_.max_length) : data::Tokenizer::kNoLimit;
+    const std::vector<int32_t> ids = tokenizer_.encode(text, a_.special, limit);
     if (a_.jsonl && !a_.tokens) {
       std::cout << json_text(Json::object({{"ids", ids}})) << '\n';
       return;
     }
     std::vector<std::string> words;
-    for (const int32_t id : ids) words.push_back(a_.tokens ? std::string(tokenizer_.token(id)) : std::to_string(id));
+    for (const int32_t id : ids)
+      words.push_back(a_.tokens ? std::string(tokenizer_.get().token(id)) : std::to_string(id));
     std::cout << (a_.jsonl ? json_text(Json::object({{"tokens", words}})) : data::join(words, " ")) << '\n';
   }
 
   const TokenizeOptions& a_;
-  const data::WordPiece& tokenizer_;
+  const ChosenTokenizer& tokenizer_;
 };
 
 int tokenize(const TokenizeOptions& a) {
   std::ios::sync_with_stdio(false);
-  const data::WordPieceOptions options{.lowercase = !a.cased};
-  const data::WordPiece tokenizer =
-      a.vocab.empty() ? data::WordPiece::from_embedded(options) : data::WordPiece::from_file(a.vocab, options);
+  const ChosenTokenizer tokenizer(a);
   LineTokenizer lines(a, tokenizer);
   if (a.files.empty()) lines.read("-");
   for (const std::string& name : a.files) lines.read(name);
@@ -73,8 +110,8 @@ int tokenize(const TokenizeOptions& a) {
 
 Command tokenize_command() {
   const auto options = std::make_shared<TokenizeOptions>();
-  return {"tokenize", "lines of text to WordPiece ids", "Example: echo 'Hello, world' | tern tokenize --special",
-          options, [options] { return tokenize(*options); }};
+  return {"tokenize", "lines of text to token ids", "Example: echo 'Hello, world' | tern tokenize --special", options,
+          [options] { return tokenize(*options); }};
 }
 
 }  // namespace tern::cli
