@@ -54,6 +54,7 @@
 #include "tern/data/plan/sampler.h"
 #include "tern/data/samples/collate.h"
 #include "tern/data/samples/dataset.h"
+#include "tern/data/tokenizers/pipeline/tokenizer_json.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/data/transforms/augment.h"
 #include "tern/data/transforms/auto_augment.h"

@@ -56,6 +56,7 @@ set(TERN_SANITIZE_TESTS
     data_token_loader_test
     data_token_set_test
     data_tokenizer_files_test
+    data_tokenizer_json_test
     data_tokenizer_test
     dist_rendezvous_test
     dist_row_exchange_test

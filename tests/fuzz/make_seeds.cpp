@@ -125,6 +125,18 @@ void texts() {
       "tokenizer", "model",
       R"({"added_tokens": [{"id": 1, "content": "[UNK]", "special": true}], "normalizer": {"type": "BertNormalizer", "lowercase": true, "strip_accents": null, "handle_chinese_chars": true}, "pre_tokenizer": {"type": "BertPreTokenizer"}, "model": {"type": "WordPiece", "unk_token": "[UNK]", "continuing_subword_prefix": "##", "max_input_chars_per_word": 100, "vocab": )" +
           tokens + "}}\n=====\n{\"do_lower_case\": false, \"strip_accents\": null, \"tokenize_chinese_chars\": true}");
+  const std::string added =
+      R"([{"id": 9, "content": "<x>", "single_word": false, "lstrip": true, "rstrip": false, "normalized": true, "special": true}])";
+  write(
+      "tokenizer_json", "bpe",
+      R"({"version": "1.0", "truncation": {"max_length": 6, "strategy": "LongestFirst", "stride": 1, "direction": "Left"}, "padding": {"strategy": {"Fixed": 8}, "direction": "Right", "pad_id": 0}, "added_tokens": )" +
+          added +
+          R"(, "normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Replace", "pattern": {"Regex": "[a-c ]{2,}"}, "content": "x"}]}, "pre_tokenizer": {"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true}, {"type": "ByteLevel", "add_prefix_space": true, "use_regex": true}]}, "post_processor": {"type": "RobertaProcessing", "sep": ["<x>", 9], "cls": ["a", 1]}, "model": {"type": "BPE", "unk_token": "u", "byte_fallback": true, "vocab": {"u": 0, "a": 1, "b": 2, "\u0120": 3, "ab": 4, "\u0120ab": 5, "x": 6, "1": 7, "<0x41>": 8}, "merges": [["a", "b"], "\u0120 ab"]}})" +
+          "\n=====\nab x12 <x> \xc3\xa9 abab A");
+  write(
+      "tokenizer_json", "unigram",
+      R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Strip", "strip_left": true, "strip_right": true}]}, "pre_tokenizer": {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first", "split": true}, "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}], "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}}, "model": {"type": "Unigram", "unk_id": 0, "vocab": [["u", 0], ["</s>", 0], ["_", -2.5], ["a", -1.5], ["_ab", -3e0]]}})"
+      "\n=====\n ab \xcc\x81z");
   // The payload of two rows: offsets, ids.
   std::string payload;
   for (const int64_t offset : {0, 5, 8}) payload.append(reinterpret_cast<const char*>(&offset), sizeof offset);

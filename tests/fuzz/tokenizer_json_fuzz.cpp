@@ -1,0 +1,18 @@
+// tokenizer.json with any components, and a text that its tokenizer encodes, separated by a line "=====".
+
+#include "tern/data/tokenizers/pipeline/tokenizer_json.h"
+#include "tern/tests/fuzz/fuzz.h"
+
+void tern::fuzz::try_input(std::string_view input) {
+  const std::string_view mark = "\n=====\n";
+  const size_t at = input.find(mark);
+  const std::string_view text = at == std::string_view::npos ? input : input.substr(at + mark.size());
+  read([&] {
+    const auto tokenizer = data::TokenizerJson::from_text(input.substr(0, at));
+    for (const int32_t id : tokenizer.encode_special(text)) require(id >= 0 && id < tokenizer.vocab_size());
+    for (const int32_t id : tokenizer.encode_as_library(text, true)) {
+      require(id >= 0);
+      read([&] { require(!tokenizer.token(id).empty() || tokenizer.id("") == id); });
+    }
+  });
+}
