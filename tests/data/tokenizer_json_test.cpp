@@ -50,6 +50,9 @@ TEST(TokenizerJson, IdsOfEveryTokenizer) {
       const Ids special = tokenizer.encode_as_library(text, true), plain = tokenizer.encode_as_library(text, false);
       EXPECT_EQ(hash_of(special), entry["special"][i]) << entry["name"] << " " << i << " " << text;
       EXPECT_EQ(hash_of(plain), entry["plain"][i]) << entry["name"] << " " << i << " " << text;
+      Fnv decoded;
+      decoded.add(tokenizer.decode(special, i % 2 == 0));
+      EXPECT_EQ(decoded.hash, entry["decoded"][i]) << entry["name"] << " " << i << " " << text;
       for (const std::int32_t id : special) {
         EXPECT_LT(id, tokenizer.vocab_size());
         EXPECT_EQ(tokenizer.id(tokenizer.token(id)), id);

@@ -9,7 +9,9 @@ void tern::fuzz::try_input(std::string_view input) {
   const std::string_view text = at == std::string_view::npos ? input : input.substr(at + mark.size());
   read([&] {
     const auto tokenizer = data::TokenizerJson::from_text(input.substr(0, at));
-    for (const int32_t id : tokenizer.encode_special(text)) require(id >= 0 && id < tokenizer.vocab_size());
+    const std::vector<int32_t> ids = tokenizer.encode_special(text);
+    for (const int32_t id : ids) require(id >= 0 && id < tokenizer.vocab_size());
+    tokenizer.decode(ids);
     for (const int32_t id : tokenizer.encode_as_library(text, true)) {
       require(id >= 0);
       read([&] { require(!tokenizer.token(id).empty() || tokenizer.id("") == id); });

@@ -113,6 +113,8 @@ void AddedTokens::read(const JsonField& field, const TokenModel& model, const No
     std::string text = tokens_[i].content;
     std::size_t origin = 0;
     if (tokens_[i].normalized && normalizer != nullptr) normalizer->apply(text, origin);
+    tokens_[i].decoded = text;
+    if (tokens_[i].special) special_.set(tokens_[i].content, 1);
     (tokens_[i].normalized ? normalized : plain).emplace_back(std::move(text), i);
   }
   plain_.build(std::move(plain), field.where());

@@ -16,6 +16,7 @@ namespace tern::data {
 
 struct AddedToken {
   std::string content;
+  std::string decoded = {};  ///< what decode() uses: the content, normalized if that applies
   std::int32_t id = 0;
   bool single_word = false;  ///< only where no word character is next to it
   bool lstrip = false;       ///< takes the white space to its left
@@ -64,11 +65,14 @@ class AddedTokens {
 
   const AddedToken* find(std::int32_t id) const;
   std::optional<std::int32_t> id(std::string_view content) const;
+  /// Whether a special token has this content.
+  bool is_special(std::string_view content) const { return special_.find(content) >= 0; }
   /// All ids are smaller.
   std::int64_t bound() const { return tokens_.empty() ? 0 : std::int64_t{tokens_.back().id} + 1; }
 
  private:
   std::vector<AddedToken> tokens_;  // sorted by id
+  StringMap special_;
   TextFinder plain_, normalized_;
 };
 

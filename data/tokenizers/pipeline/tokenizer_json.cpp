@@ -9,6 +9,7 @@
 #include "tern/data/files/sha256.h"
 #include "tern/data/files/utf8.h"
 #include "tern/data/tokenizers/pipeline/added_tokens.h"
+#include "tern/data/tokenizers/pipeline/decoders.h"
 #include "tern/data/tokenizers/pipeline/models.h"
 #include "tern/data/tokenizers/pipeline/normalizers.h"
 #include "tern/data/tokenizers/pipeline/post_processors.h"
@@ -25,6 +26,7 @@ struct TokenizerJson::Parts {
   AddedTokens added;
   std::optional<Truncation> truncation;
   std::optional<Padding> padding;
+  std::unique_ptr<const Decoder> decoder;
 
   explicit Parts(const JsonField& root) {
     if (const auto version = root.find("version"))
@@ -37,6 +39,7 @@ struct TokenizerJson::Parts {
     if (const auto part = root.find("added_tokens")) added.read(*part, *model, normalizer.get());
     if (const auto part = root.find("truncation")) truncation.emplace(*part);
     if (const auto part = root.find("padding")) padding.emplace(*part);
+    if (const auto part = root.find("decoder")) decoder = read_decoder(*part);
     post_processor.for_each_id([&](std::int32_t id) {
       TERN_CHECK(added.find(id) != nullptr || model->token(id), root.at("post_processor").where(),
                  ": no token has the id ", id, ", which is put around a sequence");
@@ -144,6 +147,24 @@ std::vector<std::int32_t> TokenizerJson::encode_as_library(std::string_view text
   ids = finish(std::move(ids), parts_->truncation ? parts_->truncation->max_length : kNoLimit, special);
   if (parts_->padding) parts_->padding->apply(ids);
   return ids;
+}
+
+std::string TokenizerJson::decode(const std::vector<std::int32_t>& ids, bool skip_special) const {
+  std::vector<std::string> tokens;
+  for (const std::int32_t id : ids) {
+    const AddedToken* added = parts_->added.find(id);
+    const auto model = added == nullptr ? parts_->model->token(id) : std::nullopt;
+    if (added == nullptr && !model) continue;
+    const std::string token(added != nullptr ? std::string_view(added->decoded) : *model);
+    if (!skip_special || !parts_->added.is_special(token)) tokens.push_back(token);
+  }
+  std::string text;
+  if (parts_->decoder && !tokens.empty()) parts_->decoder->apply(tokens);
+  for (std::size_t i = 0; i < tokens.size(); ++i) {
+    if (i > 0 && !parts_->decoder) text += ' ';
+    text += tokens[i];
+  }
+  return text;
 }
 
 std::string_view TokenizerJson::token(std::int32_t id) const {

@@ -29,6 +29,10 @@ class TokenizerJson final : public Tokenizer {
   /// What the library's Tokenizer.encode() gives: with the file's truncation and padding.
   std::vector<std::int32_t> encode_as_library(std::string_view text, bool special) const;
 
+  /// The text of ids by the file's decoder, or the tokens with spaces between them; ids that no token has are left out,
+  /// and with `skip_special` those of special tokens.
+  std::string decode(const std::vector<std::int32_t>& ids, bool skip_special = true) const;
+
   std::string_view token(std::int32_t id) const override;
   std::optional<std::int32_t> id(std::string_view token) const override;
   std::int64_t vocab_size() const override;

@@ -1,6 +1,8 @@
 // Unigram language model (Kudo 2018): the segmentation of greatest probability.
 
 #include <algorithm>
+#include <charconv>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 
@@ -12,6 +14,42 @@ namespace tern::data {
 namespace {
 
 constexpr double kUnknownPenalty = 10;
+
+double power_of_ten(int exponent) {
+  char text[16];
+  const int length = std::snprintf(text, sizeof text, "1e%d", exponent);
+  double power = 0;
+  std::from_chars(text, text + length, power);
+  return power;
+}
+
+/// The score as the library's JSON parser reads it: the digits as an integer, rounded, and then divided by a power of
+/// ten, rounded again. The last bit decides between segmentations of equal probability.
+double score_of_library(double score) {
+  char text[40];
+  const char* const end = std::to_chars(text, text + sizeof text, std::abs(score), std::chars_format::scientific).ptr;
+  std::uint64_t digits = 0;
+  int exponent = 0;
+  const char* p = text;
+  for (bool fraction = false; p < end && *p != 'e'; ++p) {
+    if (*p == '.') {
+      fraction = true;
+      continue;
+    }
+    digits = digits * 10 + static_cast<std::uint64_t>(*p - '0');
+    exponent -= fraction;
+  }
+  int power = 0;
+  if (p < end) std::from_chars(p[1] == '+' ? p + 2 : p + 1, end, power);
+  exponent += power;
+  auto value = static_cast<double>(digits);
+  if (exponent < -308) {
+    value /= 1e308;
+    exponent += 308;
+  }
+  value = exponent < 0 ? value / power_of_ten(-exponent) : value * power_of_ten(exponent);
+  return score < 0 ? -value : value;
+}
 
 class UnigramModel final : public TokenModel {
  public:
@@ -27,7 +65,7 @@ class UnigramModel final : public TokenModel {
                  ": the token contains the character U+0000, which Tern's Unigram cannot match");
       ids_.set(token, static_cast<std::int32_t>(i));
       tokens_.push_back(token);
-      scores_.push_back(piece[1].number());
+      scores_.push_back(score_of_library(piece[1].number()));
       least_ = std::min(least_, scores_.back());
     }
     if (const auto unknown = field.find("unk_id")) {

@@ -17,7 +17,7 @@ import sys
 
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 import tokenizers
-from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
+from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 
 if not tokenizers.__version__.startswith("0.23."):
     sys.exit(__doc__)
@@ -69,6 +69,19 @@ def added():
         AddedToken("ÉCOLE", normalized=True),
         AddedToken("ab cd", lstrip=True, normalized=True),
     ]
+
+
+DECODERS = {
+    "wordpiece_bert": decoders.WordPiece(),
+    "wordpiece_parts": decoders.Sequence([decoders.WordPiece("@@", False), decoders.Fuse(), decoders.Strip("c", 2, 0)]),
+    "bpe_gpt2": decoders.ByteLevel(),
+    "bpe_roberta": decoders.ByteLevel(),
+    "bpe_llama2": decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(),
+                                     decoders.Strip(" ", 1, 0)]),
+    "bpe_affixes": decoders.BPEDecoder("</w>"),
+    "unigram_t5": decoders.Metaspace(),
+    "unigram_bytes": decoders.Sequence([decoders.ByteFallback(), decoders.Metaspace("▁", "never")]),
+}
 
 
 def train(model, trainer, special, normalizer=None, pre_tokenizer=None, lines=LINES, size=SIZE, **options):
@@ -312,13 +325,16 @@ def main():
     for name, make in TOKENIZERS.items():
         t = make()
         t.add_tokens(added())
+        if name in DECODERS:
+            t.decoder = DECODERS[name]
         print(name, t.get_vocab_size(), flush=True)
         if FOLDER:
             t.save(str(FOLDER / f"{name}.json"))
             continue
         ids = [[fnv(t.encode(text, add_special_tokens=special).ids) for text in TEXTS] for special in (True, False)]
-        decoded = t.encode(TEXTS[38]).ids
-        result["tokenizers"].append({"name": name, "special": ids[0], "plain": ids[1], "ids of text 38": decoded,
+        texts = [t.decode(t.encode(text).ids, skip_special_tokens=i % 2 == 0) for i, text in enumerate(TEXTS)]
+        result["tokenizers"].append({"name": name, "special": ids[0], "plain": ids[1], "ids of text 38": t.encode(TEXTS[38]).ids,
+                                     "decoded": [fnv(text.encode()) for text in texts],
                                      "tokenizer": json.loads(t.to_str())})
     if FOLDER:
         return
