@@ -210,6 +210,16 @@ TEST(TokenizerJson, RandomMergesAgainstASlowImplementation) {
   }
 }
 
+// The library reads the scores with two roundings: "cd" would be one token if its score were the exact sum's double.
+TEST(TokenizerJson, ScoresAreThoseOfTheLibrary) {
+  const auto tokenizer = TokenizerJson::from_text(
+      R"({"model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["c", -9.873971570789525],
+          ["d", -5.2956212316547955], ["cd", -15.16959280244432]]}})");
+  Ids ids;
+  tokenizer.encode("cd", ids);
+  EXPECT_EQ(ids, (Ids{1, 2}));
+}
+
 TEST(TokenizerJson, LongTexts) {
   for (const char* name : {"bpe_llama2", "unigram_bytes", "wordpiece_bert", "bpe_gpt2"}) {
     const auto tokenizer = TokenizerJson::from_text(tokenizer_of(name).dump());

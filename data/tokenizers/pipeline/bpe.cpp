@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <queue>
 #include <string>
 
 #include "tern/data/tokenizers/characters.h"
@@ -53,6 +52,35 @@ class MergeTable {
   Merge none_;
 };
 
+/// Where a word may be cut without a change of its tokens: between two characters that no merge ever joins. Without a
+/// pre-tokenizer, as in Llama 2, the whole text is one word, whose merges then cross no space mark.
+class CutTable {
+ public:
+  /// Characters below kLimit that are tokens; of these at most kMost, which bounds the table.
+  void add_character(char32_t c) {
+    if (c >= kLimit || count_ + 1 >= kMost) return;
+    if (index_.empty()) index_.resize(kLimit);
+    if (index_[c] == 0) index_[c] = static_cast<std::uint16_t>(++count_);
+  }
+  void finish_characters() { joined_.resize((count_ + 1) * (count_ + 1)); }
+  void add_joined(char32_t left, char32_t right) {
+    if (left < kLimit && right < kLimit && count_ > 0) joined_[place(left, right)] = true;
+  }
+  bool empty() const { return count_ == 0; }
+  bool may_cut(char32_t left, char32_t right) const {
+    return left < kLimit && right < kLimit && index_[left] != 0 && index_[right] != 0 && !joined_[place(left, right)];
+  }
+
+ private:
+  static constexpr char32_t kLimit = 0x3000;
+  static constexpr std::size_t kMost = 2048;
+  std::size_t place(char32_t left, char32_t right) const { return index_[left] * (count_ + 1) + index_[right]; }
+
+  std::vector<std::uint16_t> index_;  // 0: not in the table
+  std::size_t count_ = 0;
+  std::vector<bool> joined_;
+};
+
 class BpeModel final : public VocabularyModel {
  public:
   explicit BpeModel(const JsonField& field)
@@ -72,6 +100,9 @@ class BpeModel final : public VocabularyModel {
       if (unknown_ < 0) missing_unknown_ = unknown->where() + ": the token " + shortened(unknown->value());
     }
     if (field.boolean_or("byte_fallback", false)) read_fallback();
+    for (std::size_t c = 0; c < ascii_ids_.size(); ++c)
+      ascii_ids_[c] = vocabulary_.id(std::string(1, static_cast<char>(c)));
+    if (prefix_.empty() && suffix_.empty() && !ignore_merges_) add_characters();
     read_merges(field.at("merges"));
     find_whole_words();
   }
@@ -96,6 +127,27 @@ class BpeModel final : public VocabularyModel {
   }
 
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override {
+    if (word.size() <= kLongWord || cuts_.empty() || bytes_) return encode_part(word, ids);
+    std::size_t start = 0;
+    const char* const begin = word.data();
+    const char* p = begin;
+    char32_t before = unicode::next_code_point(p, begin + word.size());
+    while (p < begin + word.size()) {
+      const auto at = static_cast<std::size_t>(p - begin);
+      const char32_t c = unicode::next_code_point(p, begin + word.size());
+      if (cuts_.may_cut(before, c)) {
+        encode_part(word.substr(start, at - start), ids);
+        start = at;
+      }
+      before = c;
+    }
+    encode_part(word.substr(start), ids);
+  }
+
+ private:
+  static constexpr std::size_t kLongWord = 48;  // longer ones are cut, and merged with a queue
+
+  void encode_part(std::string_view word, std::vector<std::int32_t>& ids) const {
     if (const std::int32_t whole = whole_.find(word); whole >= 0) {
       ids.push_back(whole);
       return;
@@ -105,8 +157,16 @@ class BpeModel final : public VocabularyModel {
     merge(ids, first);
   }
 
- private:
-  static constexpr std::size_t kLongWord = 48;  // longer ones are merged with a queue
+  void add_characters() {
+    for (const auto& [id, entry] : vocabulary_.by_id()) {
+      const std::string_view token = vocabulary_.entry(entry);
+      const char* p = token.data();
+      if (token.empty()) continue;
+      const char32_t c = unicode::next_code_point(p, token.data() + token.size());
+      if (p == token.data() + token.size()) cuts_.add_character(c);
+    }
+    cuts_.finish_characters();
+  }
 
   void read_fallback() {
     fallback_.resize(256);
@@ -150,6 +210,10 @@ class BpeModel final : public VocabularyModel {
     TERN_CHECK(right.size() >= prefix_.size(), merge.where(), ": the second token of the merge ",
                shortened(merge.value()), " must begin with the continuing_subword_prefix");
     merges_.set(left_id, right_id, rank, known(left + right.substr(prefix_.size())));
+    if (!cuts_.empty() && !left.empty() && !right.empty()) {
+      const char* p = right.data();
+      cuts_.add_joined(unicode::last_code_point(left), unicode::next_code_point(p, p + right.size()));
+    }
     // Such a merge adds no text, so a queued merge may be replaced by another one with the same result.
     if (right.size() == prefix_.size()) always_queue_ = true;
   }
@@ -205,7 +269,9 @@ class BpeModel final : public VocabularyModel {
         if (p == end) symbol += suffix_;
         name = symbol;
       }
-      if (const std::int32_t id = vocabulary_.id(name); id >= 0) {
+      const bool plain = name.size() == 1 && static_cast<unsigned char>(name[0]) < 0x80;
+      if (const std::int32_t id = plain ? ascii_ids_[static_cast<unsigned char>(name[0])] : vocabulary_.id(name);
+          id >= 0) {
         if (unknown) ids.push_back(unknown_);
         unknown = false;
         ids.push_back(id);
@@ -258,49 +324,58 @@ class BpeModel final : public VocabularyModel {
     ids.resize(first + size);
   }
 
+  struct QueueSymbol {
+    std::int32_t id, previous, next;  // neighbours by index, -1 for none; a removed symbol has the id -1
+  };
+  struct QueueEntry {
+    std::uint64_t order;  // rank << 32 | index of the left symbol: the least is merged first
+    std::int32_t id;      // of the merged token
+    bool operator<(const QueueEntry& other) const { return order > other.order; }
+  };
+
   void merge_by_queue(std::vector<std::int32_t>& ids, std::size_t first) const {
-    struct Symbol {
-      std::int32_t id, previous, next;  // neighbours by index, -1 for none
-      bool removed;
-    };
-    struct Candidate {
-      std::int32_t rank, at, id;
-      bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
-    };
+    thread_local std::vector<QueueSymbol> symbols;
+    thread_local std::vector<QueueEntry> queue;
     const auto count = static_cast<std::int32_t>(ids.size() - first);
-    std::vector<Symbol> symbols;
-    symbols.reserve(static_cast<std::size_t>(count));
+    symbols.clear();
+    queue.clear();
     for (std::int32_t i = 0; i < count; ++i)
-      symbols.push_back({ids[first + static_cast<std::size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1, false});
-    std::priority_queue<Candidate> queue;
-    const auto symbol = [&](std::int32_t i) -> Symbol& { return symbols[static_cast<std::size_t>(i)]; };
+      symbols.push_back({ids[first + static_cast<std::size_t>(i)], i - 1, i + 1 < count ? i + 1 : -1});
+    const auto symbol = [](std::int32_t i) -> QueueSymbol& { return symbols[static_cast<std::size_t>(i)]; };
+    // Adds the merge of a symbol and the next one; whether there is one.
     const auto offer = [&](std::int32_t at) {
-      if (at < 0 || symbol(at).next < 0) return;
+      if (at < 0 || symbol(at).next < 0) return false;
       const MergeTable::Merge& found = merges_.find(symbol(at).id, symbol(symbol(at).next).id);
-      if (found.rank != MergeTable::kNone) queue.push({found.rank, at, found.id});
+      if (found.rank == MergeTable::kNone) return false;
+      queue.push_back({static_cast<std::uint64_t>(found.rank) << 32 | static_cast<std::uint32_t>(at), found.id});
+      return true;
     };
     for (std::int32_t i = 0; i + 1 < count; ++i) offer(i);
+    std::make_heap(queue.begin(), queue.end());
     while (!queue.empty()) {
-      const Candidate top = queue.top();
-      queue.pop();
-      Symbol& left = symbol(top.at);
-      if (left.removed || left.next < 0) continue;
-      Symbol& right = symbol(left.next);
+      const QueueEntry top = queue.front();
+      std::pop_heap(queue.begin(), queue.end());
+      queue.pop_back();
+      const auto at = static_cast<std::int32_t>(top.order & 0xFFFFFFFFu);
+      QueueSymbol& left = symbol(at);
+      if (left.id < 0 || left.next < 0) continue;
+      QueueSymbol& right = symbol(left.next);
       const MergeTable::Merge& now = merges_.find(left.id, right.id);
       if (now.rank == MergeTable::kNone || now.id != top.id) continue;  // one of the two was merged meanwhile
       left.id = top.id;
-      right.removed = true;
+      right.id = -1;
       left.next = right.next;
-      if (left.next >= 0) symbol(left.next).previous = top.at;
-      offer(left.previous);
-      offer(top.at);
+      if (left.next >= 0) symbol(left.next).previous = at;
+      if (offer(left.previous)) std::push_heap(queue.begin(), queue.end());
+      if (offer(at)) std::push_heap(queue.begin(), queue.end());
     }
     ids.resize(first);
-    for (const Symbol& left : symbols)
-      if (!left.removed) ids.push_back(left.id);
+    for (const QueueSymbol& left : symbols)
+      if (left.id >= 0) ids.push_back(left.id);
   }
 
   MergeTable merges_;
+  CutTable cuts_;
   std::string prefix_, suffix_;
   bool ignore_merges_, fuse_unknown_;
   bool always_queue_ = false;
@@ -310,6 +385,7 @@ class BpeModel final : public VocabularyModel {
   StringMap whole_;                     // words that are one token
   bool bytes_ = false;                  // words are bytes
   std::array<std::int32_t, 256> byte_ids_{};
+  std::array<std::int32_t, 128> ascii_ids_{};  // tokens of one ASCII character
 };
 
 }  // namespace
