@@ -210,6 +210,13 @@ TEST(TokenizerJson, RandomMergesAgainstASlowImplementation) {
   }
 }
 
+TEST(TokenizerJson, CompositionIsBlockedByAMarkOfTheSameClass) {
+  using unicode::Form;
+  EXPECT_EQ(unicode::normalized("a\u0305\u0301", Form::kNfc), "a\u0305\u0301");
+  EXPECT_EQ(unicode::normalized("a\u0323\u0301", Form::kNfc), "\u1EA1\u0301");
+  EXPECT_EQ(unicode::normalized("a\u0301\u0323", Form::kNfd), "a\u0323\u0301");
+}
+
 // The library reads the scores with two roundings: "cd" would be one token if its score were the exact sum's double.
 TEST(TokenizerJson, ScoresAreThoseOfTheLibrary) {
   const auto tokenizer = TokenizerJson::from_text(
