@@ -27,6 +27,25 @@ class PieceTrie {
 
   const Unit* units() const { return units_.data(); }
 
+  struct Match {
+    std::int32_t id;  // -1 for none
+    const char* end;
+  };
+  /// The longest piece under `root` that the bytes [begin, end) start with.
+  Match longest(std::uint32_t root, const char* begin, const char* end) const {
+    Match match{-1, begin};
+    std::uint32_t base = root;
+    for (const char* p = begin; p < end;) {
+      const auto byte = static_cast<std::uint8_t>(*p);
+      const Unit unit = units_[base ^ byte];
+      if (unit.label() != byte || byte == 0) break;
+      ++p;
+      if (unit.id >= 0) match = {unit.id, p};
+      base = unit.base();
+    }
+    return match;
+  }
+
  private:
   std::uint32_t place(const std::vector<std::uint8_t>& labels);
   bool fits(std::uint32_t base, const std::vector<std::uint8_t>& labels) const;

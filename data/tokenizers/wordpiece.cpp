@@ -162,33 +162,19 @@ const char* WordPiece::encode_known_word(const char* p, const char* end, std::ve
 
 // Greedy longest match first; a word without a full match becomes one [UNK].
 void WordPiece::encode_word(std::string_view word, std::vector<std::int32_t>& ids) const {
-  const PieceTrie::Unit* const units = vocabulary_->trie.units();
   const std::size_t first = ids.size();
   const char* p = word.data();
   const char* const end = p + word.size();
   std::uint32_t root = vocabulary_->word_root;
   while (p < end) {
-    std::int32_t longest = -1;
-    const char* longest_end = p;
-    std::uint32_t base = root;
-    for (const char* q = p; q < end;) {
-      const auto byte = static_cast<std::uint8_t>(*q);
-      const PieceTrie::Unit unit = units[base ^ byte];
-      if (unit.label() != byte) break;
-      ++q;
-      if (unit.id >= 0) {
-        longest = unit.id;
-        longest_end = q;
-      }
-      base = unit.base();
-    }
-    if (longest < 0) {
+    const PieceTrie::Match piece = vocabulary_->trie.longest(root, p, end);
+    if (piece.id < 0) {
       ids.resize(first);
       ids.push_back(vocabulary_->unk);
       return;
     }
-    ids.push_back(longest);
-    p = longest_end;
+    ids.push_back(piece.id);
+    p = piece.end;
     root = vocabulary_->tail_root;
   }
 }

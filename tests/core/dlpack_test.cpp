@@ -31,7 +31,7 @@ struct Foreign {
 
 class ForeignTensors : public testing::Test {
  protected:
-  /// Expects an Error of from_dlpack, after which the deleter has not been called.
+  /// from_dlpack throws an Error that has these parts, and does not call the deleter.
   void expect_refused(const std::vector<std::string>& parts, DLPackCopy copy = DLPackCopy::kNever) {
     expect_error([&] { from_dlpack(&foreign_.managed, copy); }, parts);
     EXPECT_EQ(foreign_.deleted, 0);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <string>
 
 #include "tern/data/tokenizers/characters.h"
@@ -99,7 +98,8 @@ class BpeModel final : public VocabularyModel {
       unknown_ = vocabulary_.id(unknown->text());
       if (unknown_ < 0) missing_unknown_ = unknown->where() + ": the token " + shortened(unknown->value());
     }
-    if (field.boolean_or("byte_fallback", false)) read_fallback();
+    if (field.boolean_or("byte_fallback", false))
+      fallback_ = ids_of_bytes([this](std::string_view token) { return vocabulary_.id(token); });
     for (std::size_t c = 0; c < ascii_ids_.size(); ++c)
       ascii_ids_[c] = vocabulary_.id(std::string(1, static_cast<char>(c)));
     if (prefix_.empty() && suffix_.empty() && !ignore_merges_) add_characters();
@@ -166,15 +166,6 @@ class BpeModel final : public VocabularyModel {
       if (p == token.data() + token.size()) cuts_.add_character(c);
     }
     cuts_.finish_characters();
-  }
-
-  void read_fallback() {
-    fallback_.resize(256);
-    for (int byte = 0; byte < 256; ++byte) {
-      char name[8];
-      std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(byte));
-      fallback_[static_cast<std::size_t>(byte)] = vocabulary_.id(name);
-    }
   }
 
   void read_merges(const JsonField& list) {
@@ -317,7 +308,7 @@ class BpeModel final : public VocabularyModel {
         symbols[i] = symbols[i + 1];
         pairs[i - 1] = pairs[i];
       }
-      // The move above put the pair behind the merged one in its place; both neighbours are looked up anew.
+      // The merged symbol has new neighbours on both sides, so both of its pairs are looked up again.
       if (best + 1 < size) pairs[best] = &merges_.find(symbols[best], symbols[best + 1]);
       if (best > 0) pairs[best - 1] = &merges_.find(symbols[best - 1], symbols[best]);
     }

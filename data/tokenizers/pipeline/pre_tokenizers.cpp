@@ -69,7 +69,7 @@ void split_words(Words& words, Behavior behavior, bool invert, const Find& find)
   words.list = std::move(out);
 }
 
-/// Adds spans where each code point for which `is_match` holds is a match of its own.
+/// Divides the text into spans: each code point for which is_match() is true is one, and so is the text between two.
 template <class IsMatch>
 void find_characters(std::string_view text, std::vector<Span>& spans, const IsMatch& is_match) {
   const char* const begin = text.data();

@@ -15,7 +15,7 @@ namespace {
 
 enum GraphemeFlag : std::uint16_t {
   kJoins = 1,        // never begins a cluster, unless behind a control character
-  kControl = 2,      // is a cluster of its own
+  kControl = 2,      // a cluster that nothing joins
   kPrepend = 4,      // joins what follows
   kLead = 8,         // Hangul: a leading consonant
   kVowel = 16,       // Hangul: a vowel, or a syllable without tail

@@ -72,7 +72,8 @@ class UnigramModel final : public TokenModel {
       if (count == 0) unknown->reject("no unk_id, as the vocabulary is empty");
       unknown_ = static_cast<std::int32_t>(unknown->integer(0, static_cast<std::int64_t>(count) - 1));
     }
-    if (field.boolean_or("byte_fallback", false)) read_bytes();
+    if (field.boolean_or("byte_fallback", false))
+      bytes_ = ids_of_bytes([this](std::string_view token) { return ids_.find(token); });
     std::vector<std::pair<std::string_view, std::int32_t>> order;
     for (std::size_t i = 0; i < ids_.size(); ++i)
       if (!ids_.key(i).empty()) order.emplace_back(ids_.key(i), ids_.number(i));
@@ -117,15 +118,6 @@ class UnigramModel final : public TokenModel {
     std::int32_t id = 0;
   };
   static constexpr std::size_t kNoBegin = std::numeric_limits<std::size_t>::max();
-
-  void read_bytes() {
-    bytes_.resize(256);
-    for (int byte = 0; byte < 256; ++byte) {
-      char name[8];
-      std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(byte));
-      bytes_[static_cast<std::size_t>(byte)] = ids_.find(name);
-    }
-  }
 
   /// Fills nodes[end] with the last token of the best path to `end`; of equal ones the first that is found.
   void find_best(std::string_view word, std::vector<Node>& nodes) const {

@@ -1,6 +1,7 @@
 #include "tern/data/tokenizers/pipeline/vocabulary.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 
 namespace tern::data {
@@ -70,6 +71,16 @@ void StringMap::grow() {
     while (slots_[at].entry != 0) at = (at + 1) & mask;
     slots_[at] = slot;
   }
+}
+
+std::vector<std::int32_t> ids_of_bytes(const std::function<std::int32_t(std::string_view)>& find) {
+  std::vector<std::int32_t> ids;
+  for (unsigned byte = 0; byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof name, "<0x%02X>", byte);
+    ids.push_back(find(name));
+  }
+  return ids;
 }
 
 Vocabulary::Vocabulary(const JsonField& object) : ids_(object.value().size()) {

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -47,6 +48,9 @@ class StringMap {
   std::vector<Entry> entries_;
   std::vector<Slot> slots_;
 };
+
+/// The ids of "<0x00>" to "<0xFF>", which stand for single bytes (byte_fallback); -1 where find(token) has none.
+std::vector<std::int32_t> ids_of_bytes(const std::function<std::int32_t(std::string_view)>& find);
 
 /// Tokens and ids, each once; ids may have gaps.
 class Vocabulary {

@@ -54,31 +54,17 @@ class WordPieceModel final : public VocabularyModel {
       const auto more = std::count_if(word.begin(), word.end(), continues);
       if (word.size() - static_cast<std::size_t>(more) > max_chars_) return push_unknown(word, ids);
     }
-    const PieceTrie::Unit* const units = trie_.units();
     const std::size_t first = ids.size();
     const char* p = word.data();
     const char* const end = p + word.size();
     for (std::uint32_t root = word_root_; p < end; root = tail_root_) {
-      std::int32_t longest = -1;
-      const char* longest_end = p;
-      std::uint32_t base = root;
-      for (const char* q = p; q < end;) {
-        const auto byte = static_cast<std::uint8_t>(*q);
-        const PieceTrie::Unit unit = units[base ^ byte];
-        if (unit.label() != byte || byte == 0) break;
-        ++q;
-        if (unit.id >= 0) {
-          longest = unit.id;
-          longest_end = q;
-        }
-        base = unit.base();
-      }
-      if (longest < 0) {
+      const PieceTrie::Match piece = trie_.longest(root, p, end);
+      if (piece.id < 0) {
         ids.resize(first);
         return push_unknown(word, ids);
       }
-      ids.push_back(longest);
-      p = longest_end;
+      ids.push_back(piece.id);
+      p = piece.end;
     }
   }
 

@@ -1,5 +1,6 @@
 #pragma once
-// A text on its way through a tokenizer: cut into words, which each step replaces or cuts further.
+// The text that a tokenizer works on, and the words that it has been split into so far. A pre-tokenizer changes the
+// text of the words or splits them further.
 
 #include <algorithm>
 #include <cstddef>
