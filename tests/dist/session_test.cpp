@@ -47,10 +47,13 @@ TEST(Session, RanksExchangeAndEndTogether) {
 }
 
 TEST(Session, ARankThatEndsIsFoundByTheOthers) {
-  const std::vector<std::string> errors = in_sessions([](int rank, Session& session) {
+  // The rank that finds the failure first may not end before the other has found it: two ranks would have ended then.
+  std::latch both_found(kRanks - 1);
+  const std::vector<std::string> errors = in_sessions([&](int rank, Session& session) {
     session.exchange("all are here", {0, 1, 2}, "");
     if (rank == 1) return;  // without finish()
     for (int64_t call = 1; !session.has_failed(); ++call) session.note("world", call, "a call");
+    both_found.arrive_and_wait();
     EXPECT_EQ(session.failure(), "rank 1 has ended before the job was done; see its output for the reason");
     session.exchange("the next", {0, 1, 2}, "");
   });
