@@ -9,28 +9,31 @@
 # TERN_SHARED the programs of this build are linked with it too, under the same target names, so that a folder of many
 # programs holds it once.
 
-# Files of the floor `data` that an option leaves out, and what takes their place.
-set(tern_parts TERN_CURL TERN_ARCHIVES TERN_IMAGES)
+# Files that an option leaves out, and what takes their place.
+set(tern_parts TERN_CURL TERN_ARCHIVES TERN_IMAGES TERN_ONNX)
 set(tern_sources_TERN_CURL data/files/download.cpp)
 set(tern_sources_TERN_ARCHIVES data/files/archive.cpp)
 set(tern_sources_TERN_IMAGES data/images/jpeg.cpp data/images/png.cpp)
+set(tern_sources_TERN_ONNX models/onnx/model_file.cpp)
 set(tern_without_TERN_CURL data/without/download.cpp)
 set(tern_without_TERN_ARCHIVES data/without/archive.cpp)
 set(tern_without_TERN_IMAGES data/without/images.cpp)
+set(tern_without_TERN_ONNX models/without/onnx.cpp)
 
 function(tern_floor_sources name variable)
   file(GLOB_RECURSE sources CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/${name}/*.cpp)
-  list(FILTER sources EXCLUDE REGEX "/mpi/library/|/models/cli/|/cuda/|/no_cuda/|/data/without/")
-  if(name STREQUAL "data")
-    foreach(part ${tern_parts})
-      list(TRANSFORM tern_sources_${part} PREPEND ${PROJECT_SOURCE_DIR}/)
-      set_source_files_properties(${tern_sources_${part}} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # a test replaces them
-      if(NOT ${part})
-        list(REMOVE_ITEM sources ${tern_sources_${part}})
-        list(APPEND sources ${PROJECT_SOURCE_DIR}/${tern_without_${part}})
-      endif()
-    endforeach()
-  endif()
+  list(FILTER sources EXCLUDE REGEX "/mpi/library/|/models/cli/|/cuda/|/no_cuda/|/(data|models)/without/")
+  foreach(part ${tern_parts})
+    if(NOT "${tern_without_${part}}" MATCHES "^${name}/")
+      continue()
+    endif()
+    list(TRANSFORM tern_sources_${part} PREPEND ${PROJECT_SOURCE_DIR}/)
+    set_source_files_properties(${tern_sources_${part}} PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)  # a test replaces them
+    if(NOT ${part})
+      list(REMOVE_ITEM sources ${tern_sources_${part}})
+      list(APPEND sources ${PROJECT_SOURCE_DIR}/${tern_without_${part}})
+    endif()
+  endforeach()
   set(${variable} ${sources} PARENT_SCOPE)
 endfunction()
 

@@ -1,0 +1,347 @@
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/tensor/tensor_impl.h"
+#include "tern/kernels/base/check.h"
+#include "tern/models/onnx/model_file.h"
+#include "tern/models/onnx/state.h"
+
+namespace tern::onnx {
+namespace {
+
+using Uses = std::vector<std::pair<const NodeDef*, size_t>>;
+
+/// Inputs of nodes that say how to compute, where a floating constant is no weight.
+bool is_argument(const NodeDef& node, size_t input) {
+  static const std::map<std::string, size_t> first = {{"Resize", 1},
+                                                      {"Upsample", 1},
+                                                      {"Clip", 1},
+                                                      {"Range", 0},
+                                                      {"QuantizeLinear", 1},
+                                                      {"Pad", 1},
+                                                      {"DequantizeLinear", 1},
+                                                      {"Dropout", 1},
+                                                      {"OneHot", 1},
+                                                      {"CumSum", 1},
+                                                      {"Reshape", 1},
+                                                      {"Expand", 1},
+                                                      {"Tile", 1},
+                                                      {"Loop", 0},
+                                                      {"If", 0},
+                                                      {"Equal", 0},
+                                                      {"Less", 0},
+                                                      {"Greater", 0},
+                                                      {"LessOrEqual", 0},
+                                                      {"GreaterOrEqual", 0},
+                                                      {"Attention", 3},
+                                                      {"RotaryEmbedding", 1},
+                                                      {"STFT", 1},
+                                                      {"DFT", 1},
+                                                      {"MelWeightMatrix", 0},
+                                                      {"Where", 0},
+                                                      {"QLinearConv", 0},
+                                                      {"QLinearMatMul", 0},
+                                                      {"NonMaxSuppression", 0}};
+  const auto found = first.find(node.op);
+  return found != first.end() && input >= found->second;
+}
+
+bool is_running_statistic(const NodeDef& node, size_t input) {
+  return node.op == "BatchNormalization" && (input == 3 || input == 4);
+}
+
+bool is_real(int32_t element) {
+  return element == kFloat || element == kDouble || element == kFloat16 || element == kBFloat16;
+}
+
+enum class Role { kConstant, kParameter, kBuffer };
+
+Role role_of(const TensorData& data, const Uses& uses, const LoadOptions& options) {
+  if (!is_real(data.element) || data.numel() == 0 || uses.empty()) return Role::kConstant;
+  for (const std::string& pattern : options.constants)
+    if (nn::matches_pattern(data.name, pattern)) return Role::kConstant;
+  const auto all = [&](auto test) {
+    return std::all_of(uses.begin(), uses.end(), [&](const auto& use) { return test(*use.first, use.second); });
+  };
+  if (all(is_running_statistic)) return Role::kBuffer;
+  if (data.dims.empty() && !all([](const NodeDef& node, size_t input) { return node.op == "PRelu" && input == 1; }))
+    return Role::kConstant;
+  return all(is_argument) ? Role::kConstant : Role::kParameter;
+}
+
+void collect_tensors(const GraphDef& graph, std::vector<TensorData*>& tensors) {
+  for (const auto& initializer : graph.initializers) tensors.push_back(initializer.get());
+  for (const auto& node : graph.nodes)
+    for (const auto& [name, attribute] : node->attributes) {
+      if (attribute.tensor) tensors.push_back(attribute.tensor.get());
+      if (attribute.graph) collect_tensors(*attribute.graph, tensors);
+    }
+}
+
+/// The names between a weight's dots, each fit to name a member.
+std::vector<std::string> parts_of(const std::string& name) {
+  std::vector<std::string> parts(1);
+  for (const char c : name) {
+    if (c == '.')
+      parts.emplace_back();
+    else
+      parts.back() += c;
+  }
+  for (std::string& part : parts)
+    if (part.empty()) part = "_";
+  if (parts.size() > 32) return {name.substr(name.rfind('.') + 1)};
+  return parts;
+}
+
+/// A name that no member of the module has.
+std::string free_name(const nn::Module& module, std::string name) {
+  const auto taken = [&] {
+    const auto& members = module.members();
+    const auto& children = module.children();
+    return std::any_of(members.begin(), members.end(), [&](const auto& m) { return m.name == name; }) ||
+           std::any_of(children.begin(), children.end(), [&](const nn::Module* m) { return m->local_name() == name; });
+  };
+  while (taken()) name += "_";
+  return name;
+}
+
+/// Gives the member's tensor these elements. Handles on it stay valid.
+void seat(const Tensor& member, const Tensor& value) {
+  tern::detail::TensorImpl& to = *member.impl();
+  const tern::detail::TensorImpl& from = *value.impl();
+  to.storage = from.storage;
+  to.offset = from.offset;
+  to.shape = from.shape;
+  to.strides = from.strides;
+  to.dtype = from.dtype;
+  to.contiguous = from.contiguous;
+}
+
+}  // namespace
+
+std::unique_ptr<detail::ModelState> read_state(const std::string& path, const LoadOptions& options,
+                                               std::vector<std::string>& unsupported) {
+  auto state = std::make_unique<detail::ModelState>();
+  state->path = path;
+  state->options = options;
+  state->definition = read_model(path);
+  try {
+    ModelDef& model = state->definition;
+    inline_functions(model);
+    std::vector<TensorData*> tensors;
+    collect_tensors(model.graph, tensors);
+    read_tensors(path, tensors);
+    const auto make_source = [&](const TensorData& data, const Uses& uses) {
+      Source source;
+      if (!is_supported(data.element)) {
+        std::string problem =
+            "initializer '" + data.name + "': elements of type " + element_name(data.element) + " are not supported";
+        if (!uses.empty()) unsupported.push_back(std::move(problem));
+        return source;
+      }
+      const Role role = role_of(data, uses, options);
+      Tensor tensor = data.tensor();
+      if (role == Role::kConstant) {
+        source.constant = {std::move(tensor), data.element, {}, std::make_shared<std::map<int, Tensor>>()};
+        return source;
+      }
+      auto weight = std::make_unique<Weight>(Weight{.name = data.name,
+                                                    .place = data.place,
+                                                    .element = data.element,
+                                                    .is_parameter = role == Role::kParameter,
+                                                    .initial = tensor});
+      source.is_buffer = role == Role::kBuffer;
+      weight->handle = source.handle = std::make_shared<Tensor>(tensor);
+      state->weights.push_back(std::move(weight));
+      return source;
+    };
+    state->program = compile(model, make_source, unsupported);
+    if (unsupported.empty()) fold_constants(*state->program);
+    std::set<std::string> defaults;
+    for (const auto& initializer : model.graph.initializers) defaults.insert(initializer->name);
+    for (const ValueInfo& input : model.graph.inputs)
+      if (!defaults.contains(input.name)) state->inputs.push_back(input);
+    state->outputs = model.graph.outputs;
+  } catch (const OutOfMemoryError&) {
+    throw;
+  } catch (const Error& error) {
+    fail("onnx: cannot load ", path, ": ", error.what());
+  }
+  return state;
+}
+
+Model::Model(const nn::Scope& scope, std::unique_ptr<detail::ModelState> state)
+    : Module(scope), state_(std::move(state)) {
+  std::unordered_map<std::string, WeightGroup*> groups;  // by their full names
+  std::unordered_map<Tensor*, std::shared_ptr<Tensor>> moved;
+  for (auto& weight : state_->weights) {
+    std::vector<std::string> parts = parts_of(weight->name);
+    std::string path;
+    WeightGroup* group = nullptr;
+    for (size_t i = 0; i + 1 < parts.size(); ++i) {
+      path += parts[i] + ".";
+      WeightGroup*& found = groups[path];
+      if (found == nullptr) {
+        nn::Module& parent = group == nullptr ? static_cast<nn::Module&>(*this) : *group;
+        const std::string name = free_name(parent, parts[i]);
+        auto made = std::make_unique<WeightGroup>(group == nullptr ? sub(name) : group->scope_of(name));
+        found = made.get();
+        (group == nullptr ? state_->groups : group->groups).push_back(std::move(made));
+      }
+      group = found;
+    }
+    nn::Module& owner = group == nullptr ? static_cast<nn::Module&>(*this) : *group;
+    const std::string name = free_name(owner, parts.back());
+    const Tensor value = weight->initial.to(device());
+    weight->initial = {};
+    Tensor* const before = weight->handle.get();
+    if (weight->is_parameter) {
+      auto parameter = std::make_unique<Parameter>(&owner, name, Shape{0});
+      seat(parameter->tensor(), value);
+      moved[before] = parameter->handle();
+      state_->parameters.push_back(std::move(parameter));
+    } else {
+      const auto handle = std::make_shared<Tensor>(value);
+      owner.add_buffer(name, handle, true);
+      moved[before] = handle;
+    }
+    weight->handle = moved[before];
+  }
+  const std::function<void(Program&)> reseat = [&](Program& program) {
+    for (Source& source : program.sources)
+      if (source.handle) source.handle = moved.at(source.handle.get());
+    for (Step& step : program.steps)
+      for (auto& [name, body] : step.bodies) reseat(*body);
+  };
+  reseat(*state_->program);
+  eval();
+}
+
+Model::~Model() = default;
+
+const std::vector<ValueInfo>& Model::inputs() const { return state_->inputs; }
+const std::vector<ValueInfo>& Model::outputs() const { return state_->outputs; }
+const std::map<std::string, std::string>& Model::metadata() const { return state_->definition.metadata; }
+
+namespace {
+
+int32_t element_named(const std::string& name) {
+  for (int32_t element = 1; element <= kInt2; ++element)
+    if (element_name(element) == name) return element;
+  return kUndefined;
+}
+
+/// Throws Error unless the tensor fits the description.
+void check_input(const ValueInfo& info, const Tensor& x) {
+  const int32_t element = element_named(info.type);
+  TERN_CHECK(element == kUndefined || x.dtype() == info.dtype, "onnx: input '", info.name, "' is ", info.type,
+             ", for which a tensor of ", name_of(info.dtype), " is expected, got ", x.describe());
+  if (!info.has_shape) return;
+  bool fits = static_cast<size_t>(x.dim()) == info.shape.size();
+  std::string wanted;
+  for (size_t d = 0; d < info.shape.size(); ++d) {
+    const Dimension& dimension = info.shape[d];
+    fits = fits && (dimension.size < 0 || x.size(static_cast<int>(d)) == dimension.size);
+    wanted += (d > 0 ? ", " : "") + (dimension.size >= 0      ? std::to_string(dimension.size)
+                                     : dimension.name.empty() ? "?"
+                                                              : dimension.name);
+  }
+  TERN_CHECK(fits, "onnx: input '", info.name, "' has the shape [", wanted, "], got ", x.shape());
+}
+
+Value value_of(const ValueInfo& info, const std::vector<Tensor>& tensors) {
+  Value value;
+  const int32_t element = element_named(info.type);
+  for (const Tensor& x : tensors)
+    if (x.defined())
+      TERN_CHECK(element == kUndefined || x.dtype() == info.dtype, "onnx: input '", info.name, "' is ", info.type,
+                 ", for which a tensor of ", name_of(info.dtype), " is expected, got ", x.describe());
+  if (info.is_sequence && !(tensors.size() == 1 && !tensors[0].defined())) {
+    std::vector<Value> list;
+    for (const Tensor& x : tensors) list.push_back({x, element == kUndefined ? element_of(x.dtype()) : element});
+    value.sequence = std::make_shared<const std::vector<Value>>(std::move(list));
+    return value;
+  }
+  TERN_CHECK(tensors.size() == 1, "onnx: input '", info.name, "' is one tensor, but ", tensors.size(), " were given");
+  const Tensor& x = tensors[0];
+  if (!x.defined()) {
+    TERN_CHECK(!info.is_tensor, "onnx: input '", info.name, "' is undefined");
+    return value;
+  }
+  if (info.is_tensor) check_input(info, x);
+  return {x, element == kUndefined ? element_of(x.dtype()) : element};
+}
+
+}  // namespace
+
+std::vector<std::vector<Tensor>> Model::forward_lists(const std::vector<std::vector<Tensor>>& inputs) const {
+  TERN_CHECK(inputs.size() == state_->inputs.size(), "onnx: the model has ", state_->inputs.size(), " inputs, but ",
+             inputs.size(), " were given");
+  std::vector<Value> values;
+  for (size_t i = 0; i < inputs.size(); ++i) values.push_back(value_of(state_->inputs[i], inputs[i]));
+  const Context context{device(), is_training(), state_->options.train_inference_nodes, &generator()};
+  const std::vector<Value> results = state_->program->run(context, std::move(values));
+  std::vector<std::vector<Tensor>> outputs;
+  for (const Value& result : results) {
+    std::vector<Tensor>& list = outputs.emplace_back();
+    if (!result.sequence) {
+      list.push_back(result.tensor);
+      continue;
+    }
+    for (const Value& item : *result.sequence) list.push_back(item.tensor);
+  }
+  return outputs;
+}
+
+std::vector<Tensor> Model::forward(const std::vector<Tensor>& inputs) const {
+  std::vector<std::vector<Tensor>> lists;
+  for (const Tensor& input : inputs) lists.push_back({input});
+  std::vector<Tensor> outputs;
+  for (std::vector<Tensor>& list : forward_lists(lists)) {
+    TERN_CHECK(list.size() == 1, "onnx: output '", state_->outputs[outputs.size()].name,
+               "' is a sequence; forward_lists() returns it");
+    outputs.push_back(std::move(list[0]));
+  }
+  return outputs;
+}
+
+std::map<std::string, Tensor> Model::forward(const std::map<std::string, Tensor>& inputs) const {
+  std::vector<Tensor> list;
+  for (const ValueInfo& info : state_->inputs) {
+    const auto found = inputs.find(info.name);
+    TERN_CHECK(found != inputs.end(), "onnx: input '", info.name, "' is missing");
+    list.push_back(found->second);
+  }
+  for (const auto& [name, tensor] : inputs)
+    TERN_CHECK(std::any_of(state_->inputs.begin(), state_->inputs.end(),
+                           [&, &key = name](const ValueInfo& info) { return info.name == key; }),
+               "onnx: the model has no input '", name, "'");
+  const std::vector<Tensor> outputs = forward(list);
+  std::map<std::string, Tensor> result;
+  for (size_t i = 0; i < outputs.size(); ++i) result[state_->outputs[i].name] = outputs[i];
+  return result;
+}
+
+Tensor Model::forward(const Tensor& x) const {
+  TERN_CHECK(state_->inputs.size() == 1 && !state_->outputs.empty(), "onnx: the model has ", state_->inputs.size(),
+             " inputs, which are given as a list");
+  return forward(std::vector<Tensor>{x})[0];
+}
+
+std::unique_ptr<Model> load(const std::string& path, const LoadOptions& options) {
+  std::vector<std::string> unsupported;
+  std::unique_ptr<detail::ModelState> state = read_state(path, options, unsupported);
+  if (!unsupported.empty()) {
+    std::string list;
+    for (size_t i = 0; i < unsupported.size() && i < 20; ++i) list += (i > 0 ? "; " : "") + unsupported[i];
+    if (unsupported.size() > 20) list += "; and " + std::to_string(unsupported.size() - 20) + " more";
+    fail("onnx: cannot load ", path, ": ", list);
+  }
+  if (options.fuse) fuse_steps(*state->program);
+  return std::make_unique<Model>(nn::Scope({.device = options.device, .generator = options.generator}),
+                                 std::move(state));
+}
+
+}  // namespace tern::onnx

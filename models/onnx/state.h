@@ -1,0 +1,60 @@
+#pragma once
+// What a loaded model consists of.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tern/core/autograd/parameter.h"
+#include "tern/models/onnx/program.h"
+#include "tern/models/onnx/weights.h"
+#include "tern/nn/module.h"
+
+namespace tern::onnx {
+
+/// A part of a weight's name between dots: a module without forward().
+class WeightGroup final : public nn::Module {
+ public:
+  explicit WeightGroup(const nn::Scope& scope) : Module(scope) {}
+  nn::Scope scope_of(const std::string& name) { return sub(name); }
+
+  std::vector<std::unique_ptr<WeightGroup>> groups;
+};
+
+/// A parameter or buffer.
+struct Weight {
+  std::string name = {};  // in the file
+  Place place = {};
+  int32_t element = kUndefined;
+  bool is_parameter = false;
+  bool is_parts_of_file = true;  // false: replaced by one of another shape
+  Tensor initial = {};           // until it is a member
+  std::shared_ptr<Tensor> handle = {};
+};
+
+namespace detail {
+
+struct ModelState {
+  std::string path;
+  LoadOptions options;
+  ModelDef definition;
+  std::unique_ptr<Program> program;
+  std::vector<std::unique_ptr<Weight>> weights;
+  std::vector<std::unique_ptr<Parameter>> parameters;
+  std::vector<std::unique_ptr<nn::Buffer>> buffers;
+  std::vector<std::unique_ptr<WeightGroup>> groups;
+  std::vector<ValueInfo> inputs, outputs;
+  bool has_new_head = false;
+};
+
+}  // namespace detail
+
+/// Reads the file and makes its program; the weights are not members of a module yet. Descriptions of nodes that are
+/// not supported are appended to `unsupported`.
+std::unique_ptr<detail::ModelState> read_state(const std::string& path, const LoadOptions& options,
+                                               std::vector<std::string>& unsupported);
+
+/// Replaces groups of steps by fused ops.
+void fuse_steps(Program& program);
+
+}  // namespace tern::onnx
