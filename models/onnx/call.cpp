@@ -154,7 +154,7 @@ Tensor rounded_to(const Tensor& x, int32_t element, bool saturate, const std::st
     const double beyond = !has_nan || saturate ? most : has_infinity ? INFINITY : NAN;
     double y = 0;
     if (std::isnan(v)) {
-      y = has_nan ? NAN : most;
+      y = has_nan ? NAN : -0.0;
     } else if (std::isinf(v)) {
       y = !has_nan || saturate || element == kFloat8E8M0 ? most : has_infinity ? INFINITY : NAN;
       if (v < 0 && element != kFloat8E8M0) y = -y;
@@ -173,12 +173,9 @@ Tensor rounded_to(const Tensor& x, int32_t element, bool saturate, const std::st
           y = v - *(above - 1) < *above - v ? *(above - 1) : *above;
         }
       } else if (above == values.end() || (above == values.begin() && *above != v)) {
-        // Beyond the largest; up to half a step more rounds to it.
-        const double step = most - values[values.size() - 2], over = std::abs(v) - most;
-        const size_t last = values.size() - 1;
-        const bool even = last % 2 == 0;
-        (void)even;
-        y = over < step / 2 || (over == step / 2 && element != kFloat8E5M2 && false) ? most : beyond;
+        // Beyond the largest; less than half a step more rounds to it.
+        const double step = most - values[values.size() - 2];
+        y = std::abs(v) - most < step / 2 ? most : beyond;
         if (v < 0) y = -y;
       } else if (*above == v) {
         y = v;
