@@ -60,6 +60,7 @@ struct NodeDef {
   std::string name = {}, op = {}, domain = {}, overload = {};
   std::vector<std::string> inputs = {}, outputs = {};
   std::map<std::string, Attribute> attributes = {};
+  std::string scope = {};  // PyTorch's name of the module that the node is of, where its exporter says so
 
   /// "node 'name' (Op of domain, opset 17)"; without a name its first output's.
   std::string describe(int64_t opset) const;
@@ -70,6 +71,8 @@ struct GraphDef {
   std::vector<std::shared_ptr<NodeDef>> nodes = {};
   std::vector<std::shared_ptr<TensorData>> initializers = {};
   std::vector<ValueInfo> inputs = {}, outputs = {};
+  /// Names of PyTorch's parameters and buffers, where its exporter says them.
+  std::map<std::string, bool> torch_names = {};  // true: of a parameter
 };
 
 struct FunctionDef {

@@ -11,66 +11,6 @@
 namespace tern::onnx {
 namespace {
 
-using Uses = std::vector<std::pair<const NodeDef*, size_t>>;
-
-/// Inputs of nodes that say how to compute, where a floating constant is no weight.
-bool is_argument(const NodeDef& node, size_t input) {
-  static const std::map<std::string, size_t> first = {{"Resize", 1},
-                                                      {"Upsample", 1},
-                                                      {"Clip", 1},
-                                                      {"Range", 0},
-                                                      {"QuantizeLinear", 1},
-                                                      {"Pad", 1},
-                                                      {"DequantizeLinear", 1},
-                                                      {"Dropout", 1},
-                                                      {"OneHot", 1},
-                                                      {"CumSum", 1},
-                                                      {"Reshape", 1},
-                                                      {"Expand", 1},
-                                                      {"Tile", 1},
-                                                      {"Loop", 0},
-                                                      {"If", 0},
-                                                      {"Equal", 0},
-                                                      {"Less", 0},
-                                                      {"Greater", 0},
-                                                      {"LessOrEqual", 0},
-                                                      {"GreaterOrEqual", 0},
-                                                      {"Attention", 3},
-                                                      {"RotaryEmbedding", 1},
-                                                      {"STFT", 1},
-                                                      {"DFT", 1},
-                                                      {"MelWeightMatrix", 0},
-                                                      {"Where", 0},
-                                                      {"QLinearConv", 0},
-                                                      {"QLinearMatMul", 0},
-                                                      {"NonMaxSuppression", 0}};
-  const auto found = first.find(node.op);
-  return found != first.end() && input >= found->second;
-}
-
-bool is_running_statistic(const NodeDef& node, size_t input) {
-  return node.op == "BatchNormalization" && (input == 3 || input == 4);
-}
-
-bool is_real(int32_t element) {
-  return element == kFloat || element == kDouble || element == kFloat16 || element == kBFloat16;
-}
-
-enum class Role { kConstant, kParameter, kBuffer };
-
-Role role_of(const TensorData& data, const Uses& uses, const LoadOptions& options) {
-  if (!is_real(data.element) || data.numel() == 0 || uses.empty()) return Role::kConstant;
-  for (const std::string& pattern : options.constants)
-    if (nn::matches_pattern(data.name, pattern)) return Role::kConstant;
-  const auto all = [&](auto test) {
-    return std::all_of(uses.begin(), uses.end(), [&](const auto& use) { return test(*use.first, use.second); });
-  };
-  if (all(is_running_statistic)) return Role::kBuffer;
-  if (data.dims.empty() && !all([](const NodeDef& node, size_t input) { return node.op == "PRelu" && input == 1; }))
-    return Role::kConstant;
-  return all(is_argument) ? Role::kConstant : Role::kParameter;
-}
-
 void collect_tensors(const GraphDef& graph, std::vector<TensorData*>& tensors) {
   for (const auto& initializer : graph.initializers) tensors.push_back(initializer.get());
   for (const auto& node : graph.nodes)
@@ -133,31 +73,8 @@ std::unique_ptr<detail::ModelState> read_state(const std::string& path, const Lo
     std::vector<TensorData*> tensors;
     collect_tensors(model.graph, tensors);
     read_tensors(path, tensors);
-    const auto make_source = [&](const TensorData& data, const Uses& uses) {
-      Source source;
-      if (!is_supported(data.element)) {
-        std::string problem =
-            "initializer '" + data.name + "': elements of type " + element_name(data.element) + " are not supported";
-        if (!uses.empty()) unsupported.push_back(std::move(problem));
-        return source;
-      }
-      const Role role = role_of(data, uses, options);
-      Tensor tensor = data.tensor();
-      if (role == Role::kConstant) {
-        source.constant = {std::move(tensor), data.element, {}, std::make_shared<std::map<int, Tensor>>()};
-        return source;
-      }
-      auto weight = std::make_unique<Weight>(Weight{.name = data.name,
-                                                    .place = data.place,
-                                                    .element = data.element,
-                                                    .is_parameter = role == Role::kParameter,
-                                                    .initial = tensor});
-      source.is_buffer = role == Role::kBuffer;
-      weight->handle = source.handle = std::make_shared<Tensor>(tensor);
-      state->weights.push_back(std::move(weight));
-      return source;
-    };
-    state->program = compile(model, make_source, unsupported);
+    const MakeSources make_sources = sources_of(model.graph, options, state->weights, unsupported);
+    state->program = compile(model, make_sources, unsupported);
     if (unsupported.empty()) fold_constants(*state->program);
     std::set<std::string> defaults;
     for (const auto& initializer : model.graph.initializers) defaults.insert(initializer->name);

@@ -103,7 +103,30 @@ class Conversion {
     for (const auto& entry : from.sparse_initializer()) to.initializers.push_back(dense(entry));
     for (const auto& entry : from.input()) to.inputs.push_back(value_info(entry));
     for (const auto& entry : from.output()) to.outputs.push_back(value_info(entry));
+    for (const auto& entry : from.metadata_props())
+      if (entry.key() == "pkg.torch.export.ExportedProgram.graph_signature") note_torch_names(entry.value(), to);
     return to;
+  }
+
+  /// Lines like "p_fc_weight: PARAMETER target='fc.weight'".
+  static void note_torch_names(const std::string& signature, GraphDef& to) {
+    for (const bool parameter : {true, false}) {
+      const std::string mark = parameter ? ": PARAMETER target='" : ": BUFFER target='";
+      for (size_t at = signature.find(mark); at != std::string::npos; at = signature.find(mark, at)) {
+        at += mark.size();
+        const size_t end = signature.find('\'', at);
+        if (end == std::string::npos) return;
+        to.torch_names[signature.substr(at, end - at)] = parameter;
+      }
+    }
+  }
+
+  /// The last but one of "['', 'encoder', 'encoder.layer', 'linear']": a module's; the last is the op's.
+  static std::string module_of(const std::string& scopes) {
+    const size_t last = scopes.rfind(", '");
+    if (last == std::string::npos || last < 2) return "";
+    const size_t begin = scopes.rfind('\'', last - 2);
+    return begin == std::string::npos ? "" : scopes.substr(begin + 1, last - begin - 2);
   }
 
   std::shared_ptr<NodeDef> node(const format::NodeProto& from) {
@@ -114,6 +137,8 @@ class Conversion {
     for (const auto& entry : from.attribute())
       TERN_CHECK(to->attributes.emplace(entry.name(), attribute(entry)).second, "node '", to->name, "' (", to->op,
                  ") has the attribute '", entry.name(), "' twice");
+    for (const auto& entry : from.metadata_props())
+      if (entry.key() == "pkg.torch.onnx.name_scopes") to->scope = module_of(entry.value());
     return to;
   }
 

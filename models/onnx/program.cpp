@@ -13,12 +13,12 @@ namespace {
 constexpr int kMostGraphs = 64;
 constexpr int64_t kLowestOpset = 7, kHighestOpset = 28;
 
-using UsesByName = std::unordered_map<std::string, std::vector<std::pair<const NodeDef*, size_t>>>;
+using UsesByName = std::unordered_map<std::string, std::vector<NodeInput>>;
 
 class Compiler {
  public:
-  Compiler(const ModelDef& model, const MakeSource& make_source, std::vector<std::string>& unsupported)
-      : model_(model), make_source_(make_source), unsupported_(unsupported) {
+  Compiler(const ModelDef& model, const MakeSources& make_sources, std::vector<std::string>& unsupported)
+      : model_(model), make_sources_(make_sources), unsupported_(unsupported) {
     note_uses(model.graph, 0);
   }
 
@@ -84,23 +84,33 @@ class Compiler {
   }
 
   void source(const TensorData& data, int place, Scope& scope) {
-    static const std::vector<std::pair<const NodeDef*, size_t>> none;
+    static const std::vector<NodeInput> none;
     const auto uses = uses_.find(data.name);
-    Source source = make_source_(data, uses == uses_.end() ? none : uses->second);
-    source.place = place;
-    scope.program.sources.push_back(std::move(source));
+    std::vector<SourceOfInputs> sources = make_sources_(data, uses == uses_.end() ? none : uses->second);
+    for (size_t i = 0; i < sources.size(); ++i) {
+      sources[i].source.place = i == 0 ? place : scope.program.places++;
+      for (const NodeInput& input : sources[i].inputs) own_places_[input] = sources[i].source.place;
+      scope.program.sources.push_back(std::move(sources[i].source));
+    }
+  }
+
+  /// The place of a node's input; -1 if it has none.
+  int input_place(const NodeDef& node, size_t i, Scope& scope, int64_t opset) {
+    if (node.inputs[i].empty()) return -1;
+    if (const auto own = own_places_.find({&node, i}); own != own_places_.end() && scope.outer == nullptr)
+      return own->second;
+    const int place = find(scope, node.inputs[i]);
+    TERN_CHECK(place >= 0, node.describe(opset), " reads '", node.inputs[i],
+               "', which no earlier node, no input and no initializer gives: it is missing, or the nodes are in a "
+               "cycle or not in order");
+    return place;
   }
 
   void step(const std::shared_ptr<NodeDef>& node, Scope& scope) {
     const int64_t opset = opset_of(*node);
     if (node->domain.empty() && node->op == "Constant" && constant(*node, scope)) return;
     Step step{.node = node, .opset = opset, .op = find_op(node->domain, node->op, opset)};
-    for (const std::string& input : node->inputs) {
-      step.inputs.push_back(input.empty() ? -1 : find(scope, input));
-      TERN_CHECK(input.empty() || step.inputs.back() >= 0, node->describe(opset), " reads '", input,
-                 "', which no earlier node, no input and no initializer gives: it is missing, or the nodes are in a "
-                 "cycle or not in order");
-    }
+    for (size_t i = 0; i < node->inputs.size(); ++i) step.inputs.push_back(input_place(*node, i, scope, opset));
     check(*node, opset, step.op);
     for (const auto& [name, attribute] : node->attributes)
       if (attribute.graph) step.bodies[name] = graph(*attribute.graph, &scope);
@@ -160,9 +170,10 @@ class Compiler {
   }
 
   const ModelDef& model_;
-  const MakeSource& make_source_;
+  const MakeSources& make_sources_;
   std::vector<std::string>& unsupported_;
   UsesByName uses_;
+  std::map<NodeInput, int> own_places_;
 };
 
 /// Runs a step; an Error begins with the node.
@@ -277,9 +288,9 @@ std::vector<Value> Program::run(const Context& context, std::vector<Value> given
   return results;
 }
 
-std::unique_ptr<Program> compile(const ModelDef& model, const MakeSource& make_source,
+std::unique_ptr<Program> compile(const ModelDef& model, const MakeSources& make_sources,
                                  std::vector<std::string>& unsupported) {
-  return Compiler(model, make_source, unsupported).graph(model.graph, nullptr);
+  return Compiler(model, make_sources, unsupported).graph(model.graph, nullptr);
 }
 
 void fold_constants(Program& program) {

@@ -48,13 +48,21 @@ class Program {
 /// the nodes become more than 4 million.
 void inline_functions(ModelDef& model);
 
-/// What the compiler asks of an initializer or a constant node: where it is to be read from.
-using MakeSource =
-    std::function<Source(const TensorData& data, const std::vector<std::pair<const NodeDef*, size_t>>& uses)>;
+/// An input of a node.
+using NodeInput = std::pair<const NodeDef*, size_t>;
+
+/// What an initializer or a constant node is read from. Of several sources the first is for all inputs that the others
+/// do not list.
+struct SourceOfInputs {
+  Source source;
+  std::vector<NodeInput> inputs = {};
+};
+using MakeSources =
+    std::function<std::vector<SourceOfInputs>(const TensorData& data, const std::vector<NodeInput>& inputs)>;
 
 /// Makes a graph ready. Errors: a node reads what no earlier node gives (a cycle, a missing initializer), a name is
 /// given twice, or nodes are not supported: their descriptions are appended to `unsupported`, one for each.
-std::unique_ptr<Program> compile(const ModelDef& model, const MakeSource& make_source,
+std::unique_ptr<Program> compile(const ModelDef& model, const MakeSources& make_sources,
                                  std::vector<std::string>& unsupported);
 
 /// Computes the steps that depend on constants alone, and makes their results constants. Results that would be large

@@ -23,12 +23,13 @@ class WeightGroup final : public nn::Module {
 
 /// A parameter or buffer.
 struct Weight {
-  std::string name = {};  // in the file
+  std::string name = {};    // in the file, or one made for it
+  std::string source = {};  // the file's tensor that it comes from
   Place place = {};
   int32_t element = kUndefined;
   bool is_parameter = false;
-  bool is_parts_of_file = true;  // false: replaced by one of another shape
-  Tensor initial = {};           // until it is a member
+  bool is_split = false;  // from a tensor of the file that other weights come from too
+  Tensor initial = {};    // until it is a member
   std::shared_ptr<Tensor> handle = {};
 };
 
@@ -53,6 +54,10 @@ struct ModelState {
 /// not supported are appended to `unsupported`.
 std::unique_ptr<detail::ModelState> read_state(const std::string& path, const LoadOptions& options,
                                                std::vector<std::string>& unsupported);
+
+/// Decides what the tensors of a file are (roles.cpp): the weights among them are appended to the list.
+MakeSources sources_of(const GraphDef& graph, const LoadOptions& options, std::vector<std::unique_ptr<Weight>>& weights,
+                       std::vector<std::string>& unsupported);
 
 /// Replaces groups of steps by fused ops.
 void fuse_steps(Program& program);
