@@ -30,6 +30,7 @@ struct TensorData {
   std::shared_ptr<const void> owner = {};  // of data
   std::vector<std::string> strings = {};
   Place place = {};
+  bool is_restored = false;  // not in the file (restore_biases())
 
   int64_t numel() const;
   /// A tensor of storage_of(element): on the data itself where it is aligned and the types are equal. Throws Error of

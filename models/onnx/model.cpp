@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <set>
 #include <unordered_map>
 
@@ -61,6 +62,13 @@ void seat(const Tensor& member, const Tensor& value) {
 
 }  // namespace
 
+std::pair<int64_t, int64_t> stamp_of(const std::string& path) {
+  std::error_code error;
+  const auto size = std::filesystem::file_size(path, error);
+  const auto time = std::filesystem::last_write_time(path, error);
+  return {static_cast<int64_t>(size), static_cast<int64_t>(time.time_since_epoch().count())};
+}
+
 std::unique_ptr<detail::ModelState> read_state(const std::string& path, const LoadOptions& options,
                                                std::vector<std::string>& unsupported) {
   auto state = std::make_unique<detail::ModelState>();
@@ -70,9 +78,15 @@ std::unique_ptr<detail::ModelState> read_state(const std::string& path, const Lo
   try {
     ModelDef& model = state->definition;
     inline_functions(model);
+    restore_biases(model.graph);
     std::vector<TensorData*> tensors;
     collect_tensors(model.graph, tensors);
     read_tensors(path, tensors);
+    std::set<std::string> files;
+    for (const TensorData* tensor : tensors)
+      if (!tensor->place.file.empty()) files.insert(tensor->place.file);
+    state->external_files.assign(files.begin(), files.end());
+    state->stamp = stamp_of(path);
     const MakeSources make_sources = sources_of(model.graph, options, state->weights, unsupported);
     state->program = compile(model, make_sources, unsupported);
     if (unsupported.empty()) fold_constants(*state->program);

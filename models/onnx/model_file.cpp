@@ -9,8 +9,10 @@
 #include <filesystem>
 #include <set>
 
+#include "tern/core/io/atomic_file.h"
 #include "tern/core/io/mapped_file.h"
 #include "tern/kernels/base/check.h"
+#include "tern/models/onnx/weights.h"
 #include "tern/models/onnx/wire.h"
 
 namespace tern::onnx {
@@ -414,6 +416,77 @@ ModelDef read_model(const std::string& path) {
   } catch (const Error& error) {
     fail("onnx: cannot read ", path, ": ", error.what());
   }
+}
+
+namespace {
+
+/// Puts a weight into a tensor of the file.
+void put_tensor(const SavedTensor& saved, format::TensorProto& to) {
+  const Tensor x = tensor_as_saved(saved);
+  const bool external = to.data_location() == format::TensorProto::EXTERNAL && x.nbytes() == saved.place.bytes;
+  to.clear_dims();
+  for (const int64_t size : x.shape()) to.add_dims(size);
+  to.set_data_type(saved.element);
+  if (external) return;  // its bytes are written to that file
+  to.clear_float_data();
+  to.clear_double_data();
+  to.clear_int32_data();
+  to.clear_external_data();
+  to.clear_data_location();
+  to.set_raw_data(x.raw_data(), static_cast<size_t>(x.nbytes()));
+}
+
+}  // namespace
+
+void rewrite_file(const std::string& source, const std::string& target, const std::vector<SavedTensor>& tensors) {
+  format::ModelProto model;
+  {
+    const MappedFile file(source);
+    google::protobuf::io::ArrayInputStream stream(file.data(), static_cast<int>(file.bytes()));
+    google::protobuf::io::CodedInputStream input(&stream);
+    input.SetRecursionLimit(kMostNesting);
+    TERN_CHECK(model.ParseFromCodedStream(&input), "onnx: ", source, " is no protobuf message any more");
+    file.check();
+  }
+  format::GraphProto& graph = *model.mutable_graph();
+  std::map<std::string, format::TensorProto*> own;
+  std::map<std::string, format::NodeProto*> nodes;  // by their first outputs
+  for (auto& initializer : *graph.mutable_initializer()) own[initializer.name()] = &initializer;
+  for (auto& node : *graph.mutable_node()) {
+    if (node.output_size() > 0) nodes[node.output(0)] = &node;
+    if (node.op_type() != "Constant" || node.output_size() != 1) continue;
+    for (auto& attribute : *node.mutable_attribute())
+      if (attribute.name() == "value") own[node.output(0)] = attribute.mutable_t();
+  }
+  std::vector<std::pair<std::string, format::TensorProto>> added;
+  for (const SavedTensor& saved : tensors) {
+    if (!saved.is_new) {
+      const auto found = own.find(saved.source);
+      TERN_CHECK(found != own.end(), "onnx: cannot save '", saved.name, "', which is part of a function");
+      put_tensor(saved, *found->second);
+      continue;
+    }
+    format::TensorProto tensor;
+    put_tensor(saved, tensor);
+    tensor.set_name(saved.name);
+    for (const auto& [output, input] : saved.inputs) {
+      const auto found = nodes.find(output);
+      TERN_CHECK(found != nodes.end(), "onnx: cannot save '", saved.name, "', which is part of a function");
+      while (found->second->input_size() <= static_cast<int>(input)) found->second->add_input("");
+      found->second->set_input(static_cast<int>(input), saved.name);
+    }
+    added.emplace_back(saved.name, std::move(tensor));
+  }
+  for (auto& [name, tensor] : added) *graph.add_initializer() = std::move(tensor);
+  graph.clear_value_info();  // shapes within the graph may be others now
+  for (auto& output : *graph.mutable_output())
+    if (output.type().has_tensor_type() && output.type().tensor_type().has_shape())
+      for (auto& dim : *output.mutable_type()->mutable_tensor_type()->mutable_shape()->mutable_dim())
+        if (dim.has_dim_value()) dim.clear_dim_value();
+  std::string text;
+  TERN_CHECK(model.ByteSizeLong() <= static_cast<size_t>(kMostFileBytes) && model.SerializeToString(&text),
+             "onnx: cannot save ", target, ": the graph is larger than 2 GiB");
+  write_atomically(target, text);
 }
 
 }  // namespace tern::onnx

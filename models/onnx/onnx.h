@@ -82,10 +82,10 @@ class Model final : public nn::Module {
   /// Error where there is no such node with a weight that is a parameter. Make optimizers afterwards.
   std::string replace_head(int64_t classes);
 
-  /// Writes the file that was loaded with the weights of now: nothing but the bytes of parameters and buffers changes.
-  /// External data is written beside it, under the names that the file has for them. Each file is written completely
-  /// or not at all. Error: the source has changed since it was loaded, the path is in another folder as one of
-  /// external data that exists, or replace_head() was called.
+  /// Writes the file that was loaded with the weights of now. Nothing but the bytes of parameters and buffers changes;
+  /// after replace_head(), and where weights are apart that the file has once, the graph is written anew with them.
+  /// External data is written beside it, under the names that the file has for it. Each file is written completely or
+  /// not at all; the path may be that of the source. Error: the source has changed since it was loaded.
   void save(const std::string& path) const;
 
   /// Metadata of the file: producer, version, and its own pairs of key and value.
@@ -101,7 +101,7 @@ class Model final : public nn::Module {
 /// a missing value; or nodes that Tern cannot compute: one Error that lists each with its name, op, domain and opset.
 std::unique_ptr<Model> load(const std::string& path, const LoadOptions& options = {});
 
-/// What is in a file, for `tern info`: found without running it, also where load() would fail because of a node.
+/// What is in a file, for `tern info`; also where load() would fail because of a node.
 struct Description {
   int64_t ir_version = 0;
   std::map<std::string, int64_t> opsets = {};  // by domain; that of ONNX itself is ""
@@ -111,8 +111,8 @@ struct Description {
   std::vector<std::string> unsupported = {};  // "node 'pool' (Foo of com.example, opset 1): the op is unknown"
   int64_t parameters = 0;                     // elements of floating weights
   int64_t bytes = 0;                          // of all initializers
-  /// Floating-point operations of the matrix products and convolutions of one call, with 1 for dimensions that may
-  /// vary; -1 where shapes cannot be found.
+  /// Floating-point operations of the matrix products and convolutions of one call with zeros, with 1 for dimensions
+  /// that may vary; -1 where such a call fails.
   int64_t flops = -1;
 };
 Description describe(const std::string& path);

@@ -151,6 +151,40 @@ class Roles {
 
 }  // namespace
 
+void restore_biases(GraphDef& graph) {
+  if (graph.torch_names.empty()) return;
+  std::map<std::string, const TensorData*> initializers;
+  for (const auto& initializer : graph.initializers) initializers[initializer->name] = initializer.get();
+  for (const auto& node : graph.nodes) {
+    const bool gemm = node->op == "Gemm";
+    if ((!gemm && node->op != "Conv") || node->inputs.size() != 2 || node->scope.empty()) continue;
+    const auto weight = initializers.find(node->inputs[1]);
+    auto bias = graph.torch_names.end();
+    if (node->inputs[1].ends_with(".weight"))
+      bias = graph.torch_names.find(node->inputs[1].substr(0, node->inputs[1].rfind('.')) + ".bias");
+    if (bias == graph.torch_names.end()) bias = graph.torch_names.find(node->scope + ".bias");
+    if (weight == initializers.end() || bias == graph.torch_names.end() || !bias->second ||
+        initializers.contains(bias->first) || weight->second->dims.size() < 2)
+      continue;
+    const auto transposed = node->attributes.find("transB");
+    const bool rows = !gemm || (transposed != node->attributes.end() && transposed->second.i != 0);
+    const int64_t size = weight->second->dims[rows ? 0 : 1];
+    const int64_t bytes = size * element_bits(weight->second->element) / 8;
+    if (!is_real(weight->second->element)) continue;
+    const auto memory = std::make_shared<std::string>(static_cast<size_t>(bytes), '\0');
+    auto restored = std::make_shared<TensorData>(TensorData{.name = bias->first,
+                                                            .element = weight->second->element,
+                                                            .dims = {size},
+                                                            .data = memory->data(),
+                                                            .bytes = bytes,
+                                                            .owner = memory,
+                                                            .is_restored = true});
+    initializers[restored->name] = restored.get();
+    graph.initializers.push_back(restored);
+    node->inputs.push_back(restored->name);
+  }
+}
+
 MakeSources sources_of(const GraphDef& graph, const LoadOptions& options, std::vector<std::unique_ptr<Weight>>& weights,
                        std::vector<std::string>& unsupported) {
   const auto roles = std::make_shared<Roles>(graph, options);
@@ -177,8 +211,11 @@ MakeSources sources_of(const GraphDef& graph, const LoadOptions& options, std::v
                                                     .place = data.place,
                                                     .element = data.element,
                                                     .is_parameter = role == Role::kParameter,
+                                                    .is_restored = data.is_restored,
                                                     .is_split = parts.size() > 1,
                                                     .initial = i == 0 ? data.tensor() : data.tensor().clone()});
+      for (const auto& [node, input] : parts[i])
+        if (!node->outputs.empty()) weight->inputs.emplace_back(node->outputs[0], input);
       sources[i].source.is_buffer = role == Role::kBuffer;
       sources[i].source.handle = weight->handle = std::make_shared<Tensor>(weight->initial);
       if (i > 0) sources[i].inputs = parts[i];

@@ -23,13 +23,15 @@ class WeightGroup final : public nn::Module {
 
 /// A parameter or buffer.
 struct Weight {
-  std::string name = {};    // in the file, or one made for it
-  std::string source = {};  // the file's tensor that it comes from
+  std::string name = {};                                    // in the file, or one made for it
+  std::string source = {};                                  // the file's tensor that it comes from
+  std::vector<std::pair<std::string, size_t>> inputs = {};  // that read it, each by its node's first output
   Place place = {};
   int32_t element = kUndefined;
   bool is_parameter = false;
-  bool is_split = false;  // from a tensor of the file that other weights come from too
-  Tensor initial = {};    // until it is a member
+  bool is_restored = false;  // not in the file, where it is 0
+  bool is_split = false;     // from a tensor of the file that other weights come from too
+  Tensor initial = {};       // until it is a member
   std::shared_ptr<Tensor> handle = {};
 };
 
@@ -46,6 +48,8 @@ struct ModelState {
   std::vector<std::unique_ptr<WeightGroup>> groups;
   std::vector<ValueInfo> inputs, outputs;
   bool has_new_head = false;
+  std::vector<std::string> external_files;
+  std::pair<int64_t, int64_t> stamp;  // size and time of change of the file
 };
 
 }  // namespace detail
@@ -55,9 +59,15 @@ struct ModelState {
 std::unique_ptr<detail::ModelState> read_state(const std::string& path, const LoadOptions& options,
                                                std::vector<std::string>& unsupported);
 
+/// Gives back biases of 0 that PyTorch's exporter left out of Gemm and Conv nodes, whose modules have them.
+void restore_biases(GraphDef& graph);
+
 /// Decides what the tensors of a file are (roles.cpp): the weights among them are appended to the list.
 MakeSources sources_of(const GraphDef& graph, const LoadOptions& options, std::vector<std::unique_ptr<Weight>>& weights,
                        std::vector<std::string>& unsupported);
+
+/// Size and time of change of a file.
+std::pair<int64_t, int64_t> stamp_of(const std::string& path);
 
 /// Replaces groups of steps by fused ops.
 void fuse_steps(Program& program);

@@ -8,6 +8,7 @@
 #include <filesystem>
 
 #include "tern/core/io/atomic_file.h"
+#include "tern/core/io/folders.h"
 #include "tern/core/io/input_file.h"
 #include "tern/core/io/mapped_file.h"
 #include "tern/kernels/base/check.h"
@@ -60,6 +61,54 @@ void read_tensors(const std::string& model, const std::vector<TensorData*>& tens
   kernels::parallel_for(static_cast<int64_t>(pieces.size()), 1, [&](int64_t begin, int64_t end) {
     for (int64_t i = begin; i < end; ++i) read_piece(pieces[static_cast<size_t>(i)]);
   });
+}
+
+Tensor tensor_as_saved(const SavedTensor& saved) {
+  return saved.tensor.detach().to(cpu).to(storage_of(saved.element)).contiguous();
+}
+
+namespace {
+
+/// A copy of a file with other bytes at the places of these tensors.
+void patch_file(const std::string& from, const std::string& to, std::vector<const SavedTensor*> tensors) {
+  const MappedFile file(from);
+  std::sort(tensors.begin(), tensors.end(),
+            [](const SavedTensor* a, const SavedTensor* b) { return a->place.offset < b->place.offset; });
+  write_atomically(to, [&](const std::function<void(const void*, size_t)>& append) {
+    int64_t at = 0;
+    for (const SavedTensor* saved : tensors) {
+      const Tensor bytes = tensor_as_saved(*saved);
+      TERN_CHECK(bytes.nbytes() == saved->place.bytes && saved->place.offset >= at &&
+                     static_cast<uint64_t>(saved->place.offset + saved->place.bytes) <= file.bytes(),
+                 "onnx: the place of '", saved->name, "' in ", from, " is not free");
+      append(file.data() + at, static_cast<size_t>(saved->place.offset - at));
+      append(bytes.raw_data(), static_cast<size_t>(bytes.nbytes()));
+      at = saved->place.offset + saved->place.bytes;
+    }
+    append(file.data() + at, static_cast<size_t>(file.bytes()) - static_cast<size_t>(at));
+    file.check();
+  });
+}
+
+}  // namespace
+
+void patch_external_files(const std::string& source, const std::string& target, const std::vector<SavedTensor>& tensors,
+                          const std::vector<std::string>& files) {
+  for (const std::string& name : files) {
+    std::vector<const SavedTensor*> parts;
+    for (const SavedTensor& saved : tensors)
+      if (saved.place.file == name && !saved.is_new) parts.push_back(&saved);
+    const std::string to = path_of(target, name);
+    if (const auto folder = std::filesystem::path(to).parent_path(); !folder.empty()) create_folders(folder.string());
+    patch_file(path_of(source, name), to, parts);
+  }
+}
+
+void patch_file_of(const std::string& source, const std::string& target, const std::vector<SavedTensor>& tensors) {
+  std::vector<const SavedTensor*> own;
+  for (const SavedTensor& saved : tensors)
+    if (saved.place.file.empty()) own.push_back(&saved);
+  patch_file(source, target, own);
 }
 
 }  // namespace tern::onnx

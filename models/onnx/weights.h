@@ -12,14 +12,30 @@ namespace tern::onnx {
 /// into memory of their own: at once, by several threads.
 void read_tensors(const std::string& model, const std::vector<TensorData*>& tensors);
 
-/// A tensor and the place in the model's files where its bytes belong.
-struct PlacedTensor {
-  std::string name;
-  Place place;
+/// A weight to write.
+struct SavedTensor {
+  std::string name = {};
+  std::string source = {};  // the file's tensor that it is, or comes from
+  Place place = {};
   int32_t element = kUndefined;
-  Tensor tensor;
+  Tensor tensor = {};
+  bool is_new = false;  // the file has it under another name, or has none
+  /// Inputs of nodes that read it, each by the node's first output.
+  std::vector<std::pair<std::string, size_t>> inputs = {};
 };
-/// Copies the files of the model at `source` to `target`, with the bytes of these tensors.
-void write_tensors(const std::string& source, const std::string& target, const std::vector<PlacedTensor>& tensors);
+
+/// The file at `source`, written to `target` with the bytes of these tensors in their places.
+void patch_file_of(const std::string& source, const std::string& target, const std::vector<SavedTensor>& tensors);
+
+/// The same with a graph that is written anew: new tensors are added, and shapes are those of the tensors. Tensors of
+/// external files stay there unless their size is another. Throws Error in a build without TERN_ONNX.
+void rewrite_file(const std::string& source, const std::string& target, const std::vector<SavedTensor>& tensors);
+
+/// The files of external data likewise, beside the target.
+void patch_external_files(const std::string& source, const std::string& target, const std::vector<SavedTensor>& tensors,
+                          const std::vector<std::string>& files);
+
+/// A weight's elements as the file holds them: contiguous, on the host, of the element type.
+Tensor tensor_as_saved(const SavedTensor& saved);
 
 }  // namespace tern::onnx

@@ -1,0 +1,194 @@
+// A loaded model's head, its file, and what describe() says of a file.
+
+#include <cmath>
+#include <set>
+#include <unordered_map>
+
+#include "tern/core/autograd/grad_mode.h"
+#include "tern/core/profiler/profiler.h"
+#include "tern/core/tensor/tensor_impl.h"
+#include "tern/kernels/base/check.h"
+#include "tern/models/onnx/state.h"
+
+namespace tern::onnx {
+namespace {
+
+/// The weight that a place is read from, or null.
+Weight* weight_at(const detail::ModelState& state, int place) {
+  for (const Source& source : state.program->sources)
+    if (source.place == place && source.handle)
+      for (const auto& weight : state.weights)
+        if (weight->handle == source.handle) return weight.get();
+  return nullptr;
+}
+
+const Step* step_that_gives(const Program& program, int place) {
+  for (const Step& step : program.steps)
+    for (const int output : step.outputs)
+      if (output == place && place >= 0) return &step;
+  return nullptr;
+}
+
+/// The last layer: its weight [out, in] or [in, out], and its bias.
+struct Head {
+  Weight* weight = nullptr;
+  Weight* bias = nullptr;
+  bool rows_are_classes = false;
+};
+
+/// From the first output back through nodes that keep classes apart.
+Head find_head(const detail::ModelState& state) {
+  static const std::set<std::string> passed = {"Add",     "Identity", "Softmax", "LogSoftmax", "Sigmoid",
+                                               "Reshape", "Flatten",  "Squeeze", "Cast",       "Unsqueeze"};
+  const Program& program = *state.program;
+  int place = program.outputs.empty() ? -1 : program.outputs[0];
+  Head head;
+  for (int i = 0; i < 32; ++i) {
+    const Step* step = step_that_gives(program, place);
+    if (step == nullptr) return {};
+    const std::string& op = step->node->op;
+    if (op == "MatMul" || op == "Gemm") {
+      const auto transposed = step->node->attributes.find("transB");
+      head.rows_are_classes = transposed != step->node->attributes.end() && transposed->second.i != 0;
+      head.weight = weight_at(state, step->inputs[1]);
+      if (const Step* before = step_that_gives(program, step->inputs[1]);
+          head.weight == nullptr && before != nullptr && before->node->op == "Transpose") {
+        head.weight = weight_at(state, before->inputs[0]);
+        head.rows_are_classes = !head.rows_are_classes;
+      }
+      if (op == "Gemm" && step->inputs.size() > 2) head.bias = weight_at(state, step->inputs[2]);
+      return head;
+    }
+    if (!passed.contains(op)) return {};
+    place = step->inputs[0];
+    if (op != "Add") continue;
+    Weight* const second = weight_at(state, step->inputs[1]);
+    head.bias = second != nullptr ? second : weight_at(state, step->inputs[0]);
+    if (second == nullptr) place = step->inputs[1];
+  }
+  return {};
+}
+
+/// New elements for a parameter, uniform in [-bound, bound].
+void renew(Weight& weight, const Shape& shape, double bound, Generator& generator) {
+  NoGrad off;
+  const Tensor& member = *weight.handle;
+  const Tensor fresh =
+      (rand(shape, generator, {.dtype = float32}) * (2 * bound) - bound).to(member.dtype()).to(member.device());
+  tern::detail::TensorImpl& to = *member.impl();
+  const tern::detail::TensorImpl& from = *fresh.impl();
+  Tensor(member).set_grad({});
+  to.storage = from.storage;
+  to.offset = from.offset;
+  to.shape = from.shape;
+  to.strides = from.strides;
+  to.contiguous = from.contiguous;
+}
+
+}  // namespace
+
+std::string Model::replace_head(int64_t classes) {
+  TERN_CHECK(classes > 0 && classes < (int64_t{1} << 31), "onnx: a head for ", classes, " classes");
+  const Head head = find_head(*state_);
+  TERN_CHECK(head.weight != nullptr && head.weight->is_parameter && head.weight->handle->dim() == 2,
+             "onnx: the model does not end in a Gemm or MatMul whose weight is a parameter: its head cannot be "
+             "replaced");
+  const Tensor& old = *head.weight->handle;
+  const int64_t inputs = old.size(head.rows_are_classes ? 1 : 0), before = old.size(head.rows_are_classes ? 0 : 1);
+  const double bound = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, inputs)));
+  renew(*head.weight, head.rows_are_classes ? Shape{classes, inputs} : Shape{inputs, classes}, bound, generator());
+  if (head.bias != nullptr && head.bias->handle->numel() == before) {
+    const Shape shape = head.bias->handle->shape();
+    renew(*head.bias, shape.with(shape.dims() - 1, classes), bound, generator());
+  }
+  ValueInfo& output = state_->outputs[0];
+  if (!output.shape.empty() && output.shape.back().size == before) output.shape.back().size = classes;
+  state_->has_new_head = true;
+  return head.weight->name;
+}
+
+void Model::save(const std::string& path) const {
+  const detail::ModelState& state = *state_;
+  TERN_CHECK(stamp_of(state.path) == state.stamp, "onnx: cannot save ", path, ": ", state.path,
+             ", from which the model was loaded, has changed since then");
+  std::vector<SavedTensor> tensors;
+  bool in_place = !state.has_new_head;
+  std::set<std::pair<std::string, int64_t>> places;
+  for (const auto& weight : state.weights) {
+    SavedTensor saved{.name = weight->name,
+                      .source = weight->source,
+                      .place = weight->place,
+                      .element = weight->element,
+                      .tensor = *weight->handle,
+                      .is_new = weight->is_restored || weight->name != weight->source,
+                      .inputs = weight->inputs};
+    in_place = in_place && !saved.is_new && saved.place.offset >= 0;
+    if (!saved.is_new)
+      TERN_CHECK(saved.place.offset < 0 || places.emplace(saved.place.file, saved.place.offset).second,
+                 "onnx: cannot save ", path, ": '", saved.name, "' is part of a function that is called several times");
+    tensors.push_back(std::move(saved));
+  }
+  if (in_place)
+    patch_file_of(state.path, path, tensors);
+  else
+    rewrite_file(state.path, path, tensors);
+  patch_external_files(state.path, path, tensors, state.external_files);
+  if (path == state.path) state_->stamp = stamp_of(path);
+}
+
+namespace {
+
+void count_ops(const GraphDef& graph, std::map<std::string, int64_t>& ops) {
+  for (const auto& node : graph.nodes) {
+    ++ops[node->domain.empty() ? node->op : node->domain + "." + node->op];
+    for (const auto& [name, attribute] : node->attributes)
+      if (attribute.graph) count_ops(*attribute.graph, ops);
+  }
+}
+
+/// Of one call with zeros.
+int64_t count_operations(const std::string& path, const std::vector<ValueInfo>& inputs) {
+  try {
+    const auto model = load(path, {.fuse = false});
+    std::vector<std::vector<Tensor>> zeros_of;
+    int64_t elements = 0;
+    for (const ValueInfo& info : inputs) {
+      if (!info.is_tensor || !info.has_shape) return -1;
+      std::vector<int64_t> sizes;
+      for (const Dimension& dimension : info.shape) sizes.push_back(dimension.size < 0 ? 1 : dimension.size);
+      const Shape shape(sizes);
+      elements += shape.numel();
+      if (elements > (int64_t{1} << 28)) return -1;
+      zeros_of.push_back({zeros(shape, {.dtype = info.dtype})});
+    }
+    NoGrad off;
+    Profiler profiler;
+    model->forward_lists(zeros_of);
+    double flops = 0;
+    for (const ProfileRow& row : profiler.stop().rows()) flops += row.flops;
+    return static_cast<int64_t>(flops);
+  } catch (const Error&) {
+    return -1;
+  }
+}
+
+}  // namespace
+
+Description describe(const std::string& path) {
+  Description result;
+  const auto state = read_state(path, {}, result.unsupported);
+  const ModelDef& model = state->definition;
+  result.ir_version = model.ir_version;
+  result.opsets = model.opsets;
+  result.metadata = model.metadata;
+  result.inputs = state->inputs;
+  result.outputs = state->outputs;
+  count_ops(model.graph, result.ops);
+  for (const auto& weight : state->weights)
+    if (weight->is_parameter && !weight->is_restored) result.parameters += weight->initial.numel();
+  for (const auto& initializer : model.graph.initializers) result.bytes += initializer->bytes;
+  if (result.unsupported.empty()) result.flops = count_operations(path, result.inputs);
+  return result;
+}
+
+}  // namespace tern::onnx
