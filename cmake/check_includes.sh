@@ -25,7 +25,7 @@ check_floors() {
   sources h cpp cu cuh inc | xargs -0 -r awk '
     BEGIN {
       core = below["kernels"] = "kernels"
-      count = split("device memory tensor io interop profiler autograd ops", inner)  # from the lowest
+      count = split("device memory tensor io interop profiler autograd ops graph", inner)  # from the lowest
       for (i = 1; i <= count; ++i) core = below["core/" inner[i]] = "core/" inner[i] " " core
       below["nn"] = "nn " core
       below["optim"] = "optim " core

@@ -201,7 +201,9 @@ class Run {
   /// Passes the gradient accumulated so far for input 0 to a node that can add to it, which saves a pass over memory.
   void offer_sum(const Place& place) {
     detail::Node& node = *place.node;
-    if (!node.adds_to_gradient() || targets_[place.first_edge] == kNowhere || anomaly_mode() != Anomaly::kOff) return;
+    if (!node.adds_to_gradient() || targets_[place.first_edge] == kNowhere || anomaly_mode() != Anomaly::kOff ||
+        detail::active_trace())
+      return;
     Grads& buffer = places_[targets_[place.first_edge]].gradients;
     const auto index = static_cast<size_t>(node.edges()[0].index);
     if (index >= buffer.size() || !buffer[index].defined() || !is_exclusive(buffer[index])) return;

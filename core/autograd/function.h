@@ -27,6 +27,7 @@
 #include "tern/core/autograd/saved.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/core/profiler/profiler.h"
+#include "tern/core/tensor/recorded_call.h"
 
 namespace tern {
 
@@ -76,9 +77,12 @@ inline constexpr bool kSeesFirstGradientOnly = requires {
 template <class Derived>
 class Function : public detail::Node {
  public:
-  template <class... Args>
-  static auto apply(const Args&... args) {
+  template <class... Args, class Op = Derived>
+  static auto apply(const Args&... args) -> decltype(std::declval<Op&>().forward(args...)) {
     static_assert((detail::kIsTensor<Args> || ...), "a differentiable op takes at least one tensor");
+    if (detail::TraceSink* const sink = detail::active_trace())
+      return detail::record_call(
+          *sink, Derived::kName, [](const auto&... all) { return apply(all...); }, args...);
     const Tensor* inputs[sizeof...(Args)];
     const Tensor* tensors[sizeof...(Args)];  // inputs and constants
     int count = 0, tensor_count = 0;

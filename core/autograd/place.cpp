@@ -113,14 +113,17 @@ std::string name_of(const Call& call) {
 
 }  // namespace
 
-std::unique_ptr<const Place> place_in_anomaly_mode() {
-  if (anomaly_mode() == Anomaly::kOff) return nullptr;
+std::unique_ptr<const Place> current_place() {
   auto place = std::make_unique<Place>();
   if (!modules.empty()) place->module = modules.back();
   void* addresses[kMaxCalls];
   const int count = backtrace(addresses, kMaxCalls);
   place->addresses.assign(addresses, addresses + count);
   return place;
+}
+
+std::unique_ptr<const Place> place_in_anomaly_mode() {
+  return anomaly_mode() == Anomaly::kOff ? nullptr : current_place();
 }
 
 std::string describe_place(const Place* place) {

@@ -12,7 +12,9 @@ struct Place {
   std::vector<void*> addresses = {};  // of the calls, innermost first
 };
 
-/// The place of the op that this thread is computing; null unless in anomaly mode.
+/// The place of the op that this thread is computing.
+std::unique_ptr<const Place> current_place();
+/// The same; null unless in anomaly mode.
 std::unique_ptr<const Place> place_in_anomaly_mode();
 
 /// Part of a sentence: " in encoder.layer.3.output, called from loss_of at model.cpp:31, main at model.cpp:80". Names

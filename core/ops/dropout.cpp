@@ -69,6 +69,8 @@ Tensor detail::dropout_of(const Tensor& x, const kernels::Dropout& dropout, cons
 kernels::Dropout detail::draw(const DropoutOptions& options, const char* op, Device device) {
   TERN_CHECK(options.p >= 0 && options.p <= 1, op, ": the dropout probability must be in [0, 1], got ", options.p);
   if (options.p == 0) return {};
+  TERN_CHECK(!active_trace(), op, ": a traced function must not draw random numbers, which would be the same in each ",
+             "run of the graph; call eval() on the module first");
   Generator& generator = options.generator ? *options.generator : default_generator();
   return {options.p, generator.next(device)};
 }

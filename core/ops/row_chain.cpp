@@ -12,7 +12,7 @@ using detail::contiguous_or_none;
 constexpr const char* kName = "row_chain";
 
 bool records(std::initializer_list<const Tensor*> inputs) {
-  return detail::requires_record(inputs.begin(), static_cast<int>(inputs.size()));
+  return detail::active_trace() || detail::requires_record(inputs.begin(), static_cast<int>(inputs.size()));
 }
 
 }  // namespace

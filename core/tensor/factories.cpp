@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "tern/core/tensor/recorded_call.h"
 #include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/copy.h"
 
@@ -39,7 +40,9 @@ Tensor from_storage(std::shared_ptr<Storage> storage, int64_t offset, const Shap
   impl->dtype = dtype;
   impl->contiguous =
       shape.numel() == 0 || kernels::View(nullptr, dtype, shape.dims(), shape.data(), strides.data()).is_contiguous();
-  return Tensor(std::move(impl));
+  Tensor made(std::move(impl));
+  if (detail::TraceSink* const sink = detail::active_trace()) sink->made(made);
+  return made;
 }
 
 Tensor empty(const Shape& shape, const TensorOptions& options) {
@@ -76,6 +79,9 @@ Tensor filled(const Tensor& tensor, double value) {
 }  // namespace
 
 Tensor full(const Shape& shape, double value, const TensorOptions& options) {
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, "full", [](const auto&... all) { return full(all...); }, shape, value, options);
   return filled(empty(shape, options), value);
 }
 
@@ -85,11 +91,17 @@ Tensor zeros_like(const Tensor& other) { return full_like(other, 0); }
 Tensor ones(const Shape& shape, const TensorOptions& options) { return full(shape, 1, options); }
 
 Tensor full_like(const Tensor& other, double value) {
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, "full_like", [](const auto&... all) { return full_like(all...); }, other, value);
   return filled(detail::empty_ordered_like(other, other.options()), value);
 }
 Tensor ones_like(const Tensor& other) { return full_like(other, 1); }
 
 Tensor eye(int64_t rows, int64_t cols, const TensorOptions& options) {
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, "eye", [](const auto&... all) { return eye(all...); }, rows, cols, options);
   const Tensor result = zeros({rows, cols}, options);
   const int64_t size = std::min(rows, cols), step = cols + 1;
   if (size > 0) kernels::fill(current_stream(options.device), 1, {result.raw_data(), options.dtype, 1, &size, &step});
@@ -98,6 +110,9 @@ Tensor eye(int64_t rows, int64_t cols, const TensorOptions& options) {
 Tensor eye(int64_t size, const TensorOptions& options) { return eye(size, size, options); }
 
 Tensor linspace(double start, double end, int64_t steps, const TensorOptions& options) {
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, "linspace", [](const auto&... all) { return linspace(all...); }, start, end, steps, options);
   TERN_CHECK(std::isfinite(start) && std::isfinite(end), "linspace: start and end must be finite");
   TERN_CHECK(steps >= 0, "linspace: the number of steps must not be negative, got ", steps);
   const Tensor result = empty({steps}, options);
@@ -118,6 +133,20 @@ Tensor linspace(double start, double end, int64_t steps, const TensorOptions& op
   return result;
 }
 
+namespace {
+/// Whole numbers are recorded as integers: the end is often a size.
+Tensor recorded_arange(detail::TraceSink& sink, double start, double end, double step, const TensorOptions& options) {
+  const auto again = [](auto first, auto last, auto by, const TensorOptions& wanted) {
+    return arange(static_cast<double>(first), static_cast<double>(last), static_cast<double>(by), wanted);
+  };
+  const auto is_whole = [](double x) { return x == std::trunc(x) && std::abs(x) < 0x1p53; };
+  if (!is_whole(start) || !is_whole(end) || !is_whole(step))
+    return detail::record_call(sink, "arange", again, start, end, step, options);
+  return detail::record_call(sink, "arange", again, static_cast<int64_t>(start), static_cast<int64_t>(end),
+                             static_cast<int64_t>(step), options);
+}
+}  // namespace
+
 Tensor arange(double start, double end, double step, const TensorOptions& options) {
   TERN_CHECK(std::isfinite(start) && std::isfinite(end) && std::isfinite(step) && step != 0,
              "arange: start, end and step must be finite and step not 0");
@@ -126,6 +155,7 @@ Tensor arange(double start, double end, double step, const TensorOptions& option
              "; give it {.dtype = float32}");
   const double count = std::max(0.0, std::ceil((end - start) / step));
   TERN_CHECK(count < 9e15, "arange: ", count, " elements are too many");
+  if (detail::TraceSink* const sink = detail::active_trace()) return recorded_arange(*sink, start, end, step, options);
   const Tensor result = empty({static_cast<int64_t>(count)}, options);
   kernels::arange(current_stream(options.device), start, step, result.view());
   return result;
@@ -154,6 +184,12 @@ template <class T>
 Tensor from_vector(const std::vector<T>& values, const Shape& shape, const TensorOptions& options) {
   TERN_CHECK(static_cast<int64_t>(values.size()) == shape.numel(), "from_vector: ", values.size(), " values for shape ",
              shape);
+  if (detail::TraceSink* const sink = detail::active_trace()) {
+    const detail::TraceScope off(nullptr);
+    const Tensor result = from_vector(values, shape, options);
+    sink->constant(result);
+    return result;
+  }
   Tensor result = empty(shape, {.dtype = dtype_of<T>()});
   T* data = static_cast<T*>(result.raw_data());
   for (size_t i = 0; i < values.size(); ++i) data[i] = values[i];
@@ -197,7 +233,10 @@ Tensor from_blob(void* data, const Shape& shape, const std::vector<int64_t>& str
                    last < INT64_MAX && !__builtin_mul_overflow(last + 1, size_of(dtype), &bytes),
                "from_blob: shape ", shape, " with stride ", step, " of dimension ", d, " is larger than any memory");
   }
-  return from_storage(std::make_shared<Storage>(data, bytes, device, std::move(release)), 0, shape, steps, dtype);
+  const Tensor result =
+      from_storage(std::make_shared<Storage>(data, bytes, device, std::move(release)), 0, shape, steps, dtype);
+  if (detail::TraceSink* const sink = detail::active_trace()) sink->constant(result);
+  return result;
 }
 
 }  // namespace tern

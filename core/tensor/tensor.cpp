@@ -2,6 +2,7 @@
 
 #include "tern/core/device/capture_state.h"
 #include "tern/core/memory/file_fault.h"
+#include "tern/core/tensor/recorded_call.h"
 #include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/convert.h"
 
@@ -40,6 +41,7 @@ void* Tensor::raw_data() const {
 }
 
 void Tensor::check_data_access(DType wanted) const {
+  if (detail::TraceSink* const sink = detail::active_trace()) sink->read(*this, "data");
   TERN_CHECK(dtype() == wanted, "data: the tensor is ", describe(), ", not ", wanted);
   TERN_CHECK(device().is_cpu(), "data: the tensor is on ", device(), "; copy it with to(cpu) first");
 }
@@ -57,7 +59,12 @@ std::string Tensor::describe() const {
 uint32_t Tensor::version() const { return storage()->version(); }
 void Tensor::bump_version() const { storage()->bump_version(); }
 
-Tensor Tensor::detach() const { return shape(), detail::alias(*this); }
+Tensor Tensor::detach() const {
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, "detach", [](const Tensor& x) { return x.detach(); }, *this);
+  return shape(), detail::alias(*this);
+}
 
 Tensor detail::alias(const Tensor& tensor) {
   const detail::TensorImpl& from = *tensor.impl();
@@ -74,6 +81,8 @@ Tensor detail::alias(const Tensor& tensor) {
 
 template <class T>
 std::vector<T> Tensor::to_vector() const {
+  if (detail::TraceSink* const sink = detail::active_trace()) sink->read(*this, "to_vector");
+  const detail::TraceScope off(nullptr);
   if (device().is_cuda()) detail::forbid_while_recording("reading values (item, to_vector)");
   const Tensor source = detach().to(cpu).to(dtype_of<T>()).contiguous();
   std::vector<T> values(static_cast<size_t>(source.numel()));
@@ -85,6 +94,7 @@ std::vector<T> Tensor::to_vector() const {
 template <class T>
 T Tensor::item() const {
   TERN_CHECK(numel() == 1, "item: the tensor has shape ", shape(), ", expected one element");
+  if (detail::TraceSink* const sink = detail::active_trace()) sink->read(*this, "item");
   if (device().is_cuda()) return to_vector<T>()[0];
   const T value = dispatch_any(dtype(), [&]<class From>() {
     return static_cast<T>(kernels::convert<From, T>(*static_cast<const kernels::Stored<From>*>(raw_data())));

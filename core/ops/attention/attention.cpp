@@ -253,8 +253,22 @@ AttentionCall self_attention_call(const SequenceLayout& layout, const AttentionO
 
 }  // namespace detail
 
+namespace {
+/// The options that a recorded call keeps. Throws Error on dropout.
+AttentionOptions without_draws(const AttentionOptions& options) {
+  AttentionOptions kept = options;
+  detail::draw({.p = options.dropout, .generator = options.generator, .row_keys = {}}, "attention", cpu);
+  kept.generator = nullptr;
+  return kept;
+}
+}  // namespace
+
 Tensor attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, const SequenceLayout& query_layout,
                  const SequenceLayout& key_layout, const AttentionOptions& options) {
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, "attention", [](const auto&... all) { return attention(all...); }, q_in, k_in, v_in, query_layout,
+        key_layout, without_draws(options));
   Tensor q = q_in, k = k_in, v = v_in;
   detail::check_one_device("attention", {&q, &k, &v, &options.bias});
   detail::autocast_inputs("attention", {&q, &k, &v});
@@ -273,6 +287,10 @@ Tensor attention(const Tensor& q_in, const Tensor& k_in, const Tensor& v_in, con
 
 Tensor cross_attention(const Tensor& q_in, const Tensor& kv_in, const SequenceLayout& query_layout,
                        const SequenceLayout& key_layout, const AttentionOptions& options) {
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, "cross_attention", [](const auto&... all) { return cross_attention(all...); }, q_in, kv_in, query_layout,
+        key_layout, without_draws(options));
   Tensor q = q_in, kv = kv_in;
   detail::check_one_device("attention", {&q, &kv, &options.bias});
   detail::autocast_inputs("attention", {&q, &kv});
@@ -290,6 +308,10 @@ Tensor cross_attention(const Tensor& q_in, const Tensor& kv_in, const SequenceLa
 }
 
 Tensor self_attention(const Tensor& qkv_in, const SequenceLayout& layout, const AttentionOptions& options) {
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, "self_attention", [](const auto&... all) { return self_attention(all...); }, qkv_in, layout,
+        without_draws(options));
   Tensor qkv = qkv_in;
   detail::check_one_device("attention", {&qkv, &options.bias});
   detail::autocast_inputs("attention", {&qkv});

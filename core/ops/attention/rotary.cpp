@@ -8,6 +8,17 @@
 #include "tern/kernels/rotary.h"
 
 namespace tern {
+
+namespace detail {
+/// For record_call().
+void visit_arguments(kernels::RotaryParams& params, ArgumentVisitor& visitor) {
+  visitor.choice(params.pairs);
+  visitor.choice(params.interleaved);
+  visitor.choice(params.inverse);
+  for (int64_t i = 0; i < params.pairs; ++i) visitor.number(params.turns[i]);
+}
+}  // namespace detail
+
 namespace {
 
 using kernels::RotaryParams;

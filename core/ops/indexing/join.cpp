@@ -31,6 +31,9 @@ class Concatenation final : public detail::Node {
 
 Tensor concatenate(const std::vector<Tensor>& tensors, int dim) {
   constexpr const char* kName = "cat";
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, kName, [](const auto&... all) { return concatenate(all...); }, tensors, dim);
   std::vector<const Tensor*> inputs;
   std::vector<int64_t> sizes;
   int64_t total = 0;

@@ -256,6 +256,13 @@ Tensor detail::pointwise_derivative(const detail::PointwiseOp& op, int input, co
   if (op.saves == Saves::kNone) return op.slope[input] == 1 ? dy : mul(dy, op.slope[input]);
   if (grad_enabled() && detail::derivative_is_cheap(builtin_of(op)))
     return detail::derivative_of_ops(builtin_of(op))(op.parameters, input, dy, saved);
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, "derivative",
+        [](const char*, const PointwiseOp& recorded, int by, const Tensor& gradient, const std::vector<Tensor>& all) {
+          return pointwise_derivative(recorded, by, gradient, all);
+        },
+        op.name, op, input, dy, std::vector<Tensor>(saved.begin(), saved.end()));
   Operands operands;
   operands.add(dy);
   operands.add(saved);
@@ -283,7 +290,30 @@ void detail::pointwise_into(const detail::PointwiseOp& op, detail::PointwiseInpu
   profile_bytes(bytes);
 }
 
+namespace {
+/// The call of an op, recorded.
+Tensor record_pointwise(detail::TraceSink& sink, const detail::PointwiseOp& op, detail::PointwiseInputs inputs) {
+  const auto run = [](const detail::PointwiseOp& recorded, const auto&... tensors) {
+    const Tensor* const addresses[] = {&tensors...};
+    return detail::apply_pointwise(recorded, addresses);
+  };
+  switch (inputs.size()) {
+    case 1:
+      return detail::record_call(sink, op.name, run, op, *inputs[0]);
+    case 2:
+      return detail::record_call(sink, op.name, run, op, *inputs[0], *inputs[1]);
+    default:
+      return detail::record_call(sink, op.name, run, op, *inputs[0], *inputs[1], *inputs[2]);
+  }
+}
+}  // namespace
+
 Tensor detail::apply_pointwise(const detail::PointwiseOp& op, detail::PointwiseInputs inputs) {
+  if (detail::TraceSink* const sink = detail::active_trace()) {
+    TERN_CHECK(static_cast<int>(inputs.size()) == op.arity, op.name, ": expected ", op.arity, " inputs, got ",
+               inputs.size());
+    return record_pointwise(*sink, op, inputs);
+  }
   const Shape shape = result_shape(op, inputs);
   if (const Device device = op_device(inputs); !all_on(device, inputs)) {
     Operands moved;

@@ -5,6 +5,7 @@
 #include <span>
 
 #include "tern/core/tensor.h"
+#include "tern/core/tensor/recorded_call.h"
 #include "tern/kernels/pointwise/tiles.h"
 
 namespace tern {
@@ -22,12 +23,20 @@ struct PointwiseOp {
   uint32_t needs[3] = {};       // by input: bits of the saved tensors that its derivative reads
   double slope[3] = {};         // by input: the constant derivative, when nothing is saved
   kernels::PointwiseCall (*make_call)(const void* op, kernels::PointwisePass pass, DType compute) = nullptr;
+  void (*visit)(void* op, ArgumentVisitor& visitor) = nullptr;  // its parameters
   alignas(8) unsigned char parameters[32] = {};
 
   kernels::PointwiseCall call(kernels::PointwisePass pass, DType compute) const {
     return make_call(parameters, pass, compute);
   }
 };
+
+// For record_call().
+inline void visit_arguments(kernels::Hardtanh& op, ArgumentVisitor& visitor) {
+  visitor.number(op.low);
+  visitor.number(op.high);
+}
+inline void visit_arguments(PointwiseOp& op, ArgumentVisitor& visitor) { op.visit(op.parameters, visitor); }
 
 template <class Op>
 PointwiseOp describe_pointwise(const Op& op) {
@@ -54,6 +63,7 @@ PointwiseOp describe_pointwise(const Op& op) {
   result.make_call = [](const void* raw, kernels::PointwisePass pass, DType compute) {
     return kernels::make_call(*static_cast<const Op*>(raw), pass, compute);
   };
+  result.visit = [](void* raw, ArgumentVisitor& visitor) { visit_argument(*static_cast<Op*>(raw), visitor); };
   std::memcpy(result.parameters, &op, sizeof(Op));
   return result;
 }

@@ -84,6 +84,7 @@ RecurrentLayout RecurrentLayout::padded(int64_t batch, int64_t steps, bool batch
   data->lengths.assign(static_cast<size_t>(batch), steps);
   data->sorted = data->lengths;
   data->batch_first = batch_first;
+  data->padded = true;
   data->counts.assign(static_cast<size_t>(batch > 0 ? steps : 0), batch);
   data->rows = detail::checked_product("recurrent: the rows of a padded batch", batch, steps);
   data->stride = batch_first ? 1 : batch;
@@ -98,6 +99,22 @@ RecurrentLayout RecurrentLayout::padded(int64_t batch, int64_t steps, bool batch
   RecurrentLayout layout;
   layout.data_ = std::move(data);
   return layout;
+}
+
+void visit_arguments(RecurrentLayout& layout, detail::ArgumentVisitor& visitor) {
+  if (layout.data().padded) {
+    int64_t batch = layout.batch(), steps = layout.data().sorted.empty() ? 1 : layout.data().sorted[0];
+    const int64_t batch_before = batch, steps_before = steps;
+    visitor.integer(batch);
+    visitor.integer(steps);
+    visitor.choice(layout.data().batch_first);
+    if (batch != batch_before || steps != steps_before)
+      layout = RecurrentLayout::padded(batch, steps, layout.data().batch_first, layout.device());
+    return;
+  }
+  std::vector<int64_t> lengths = layout.lengths();
+  detail::visit_argument(lengths, visitor);
+  if (lengths != layout.lengths()) layout = RecurrentLayout::packed(lengths, layout.device());
 }
 
 kernels::RecurrentSteps RecurrentLayout::steps(bool reverse) const {

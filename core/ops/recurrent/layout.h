@@ -6,6 +6,7 @@
 
 #include "tern/core/ops/attention/attention.h"
 #include "tern/core/tensor.h"
+#include "tern/core/tensor/recorded_call.h"
 #include "tern/kernels/base/check.h"
 #include "tern/kernels/recurrent/recurrent.h"
 #include "tern/kernels/recurrent/sequence.h"
@@ -25,6 +26,9 @@ class RecurrentLayout {
   /// `batch` sequences of equal length: step t of sequence b is row b * steps + t with batch_first, else t * batch + b.
   /// A captured step may make it. Throws Error where steps is below 1.
   static RecurrentLayout padded(int64_t batch, int64_t steps, bool batch_first, Device device = {});
+
+  /// For record_call(): what the layout was made of.
+  friend void visit_arguments(RecurrentLayout& layout, detail::ArgumentVisitor& visitor);
 
   int64_t batch() const { return static_cast<int64_t>(lengths().size()); }
   int64_t rows() const { return data().rows; }
@@ -62,6 +66,7 @@ class RecurrentLayout {
     std::vector<int64_t> lengths, sorted, counts, first, last;  // the rows of first and last steps, in order
     int64_t rows = 0, stride = 1;
     bool batch_first = true;  // sequence after sequence
+    bool padded = false;      // made by padded()
     Tensor order, first_rows, last_rows;
     // Made when they are first needed.
     mutable std::mutex mutex;

@@ -327,6 +327,18 @@ void check_state(const char* name, const Tensor& state, int64_t batch, int64_t w
 RecurrentResult recurrent(RecurrentKind kind, const Tensor& input, const RecurrentLayout& layout,
                           const RecurrentWeights& weights, const Tensor& initial, const Tensor& initial_cell,
                           bool reverse) {
+  if (detail::TraceSink* const sink = detail::active_trace()) {
+    RecurrentWeights kept = weights;
+    kept.packed = nullptr;
+    const auto again = [](const auto&... all) -> std::vector<Tensor> {
+      const RecurrentResult result = recurrent(all...);
+      if (!result.last_cell.defined()) return {result.output, result.last};
+      return {result.output, result.last, result.last_cell};
+    };
+    const std::vector<Tensor> results =
+        detail::record_call(*sink, "recurrent", again, kind, input, layout, kept, initial, initial_cell, reverse);
+    return {results[0], results[1], results.size() > 2 ? results[2] : Tensor()};
+  }
   check_weights(kind, input, weights);
   const int64_t hidden = weights.input.size(0) / gates_of(kind);
   TERN_CHECK(input.size(0) == layout.rows(), "recurrent: x has ", input.size(0), " rows, and the layout's sequences ",

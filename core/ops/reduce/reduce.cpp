@@ -104,6 +104,10 @@ struct Product final : TwiceDifferentiable<Product> {
 };
 
 Tensor arg_extreme(const char* name, const Tensor& x, int dim, bool keepdim, bool largest) {
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, name, [](const char* op, const auto&... all) { return arg_extreme(op, all...); }, name, x, dim, keepdim,
+        largest);
   if (x.dim() == 0) return arg_extreme(name, x.reshape({1}), dim, false, largest);
   const int i = x.shape().wrap(dim);
   TERN_CHECK(x.shape()[i] > 0, name, ": dimension ", dim, " of ", x.shape(), " is empty");

@@ -1,6 +1,7 @@
 #include "tern/core/ops/reduce/run_reduction.h"
 
 #include "tern/core/ops/workspace.h"
+#include "tern/core/tensor/recorded_call.h"
 #include "tern/core/tensor/tensor_impl.h"
 
 namespace tern::detail {
@@ -33,6 +34,10 @@ DType accumulation_type(DType dtype) {
 }
 
 Tensor run_reduction(kernels::Reduction reduction, const Tensor& x, uint32_t bits, bool keepdim, DType dtype) {
+  if (TraceSink* const sink = active_trace())
+    return record_call(
+        *sink, reduction == kernels::Reduction::kAll ? "all" : reduction == kernels::Reduction::kAny ? "any" : "reduce",
+        [](const auto&... all) { return run_reduction(all...); }, reduction, x, bits, keepdim, dtype);
   const Shape shape = reduced_shape(x.shape(), bits, true);
   const TensorOptions options{dtype, x.device()};
   const Tensor y = keepdim && has_channels_last(x) ? empty_channels_last(shape, options) : empty(shape, options);

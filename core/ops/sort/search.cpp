@@ -9,6 +9,9 @@
 namespace tern {
 
 Tensor searchsorted(const Tensor& sorted, const Tensor& values, bool right) {
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, "searchsorted", [](const auto&... all) { return searchsorted(all...); }, sorted, values, right);
   detail::check_one_device("searchsorted", {&sorted, &values});
   TERN_CHECK(sorted.dtype() == values.dtype(), "searchsorted: expected one dtype, got ", sorted.describe(), " and ",
              values.describe(), "; convert one of them");

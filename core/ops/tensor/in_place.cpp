@@ -28,13 +28,15 @@ bool detail::check_in_place(const char* op, const Tensor& x, const Tensor& other
 void detail::rebase(Tensor& x, const Tensor& result) {
   kernels::copy(current_stream(x.device()), result.view(), x.view());
   x.bump_version();
-  detail::replace_history(x, result);
+  if (result.requires_grad() || x.requires_grad())
+    detail::replace_history(x, result.requires_grad() ? result : mul(x, 0.0));
+  if (TraceSink* const sink = active_trace()) sink->changed(x, result);
 }
 
 Tensor& detail::replace_contents(const char* name, Tensor& x, const std::vector<Tensor>& others,
                                  const std::function<Tensor(const Tensor&)>& op) {
   check_distinct(name, x);
-  bool records = check_in_place(name, x, {});
+  bool records = check_in_place(name, x, {}) || active_trace();
   for (const Tensor& other : others) records = check_in_place(name, x, other) || records;
   const auto result_of = [&](const Tensor& old) {
     const Tensor result = op(old);
@@ -107,7 +109,7 @@ Tensor& in_place(const char* name, Tensor& x, const Tensor& other, const Op& op)
   check_fits(name, x, other);
   TERN_CHECK(other.device() == x.device() || (other.device().is_cpu() && other.dim() == 0), name, ": tensors are on ",
              x.device(), " and ", other.device());
-  if (check_in_place(name, x, other)) {
+  if (check_in_place(name, x, other) || detail::active_trace()) {
     // The old contents are cloned: backward may need them after they are overwritten.
     const Tensor old = x.clone();
     const Tensor operand = same(other, x) ? old : may_overlap(x, other) ? other.clone() : other;
@@ -139,7 +141,7 @@ void written(Tensor& x) {
 template <class Call>
 Tensor& write_in_place(const char* op, Tensor& x, Call call, Tensor Call::*source) {
   check_distinct(op, x);
-  if (check_in_place(op, x, call.*source)) {
+  if (check_in_place(op, x, call.*source) || detail::active_trace()) {
     rebase(x, detail::written(x, call));
     return x;
   }
@@ -169,7 +171,7 @@ Tensor scalar_for(const char* op, const Tensor& x, double value) {
 
 Tensor& Tensor::copy_(const Tensor& source) {
   check_fits("copy_", *this, source);
-  if (source.requires_grad() && check_in_place("copy_", *this, source)) {
+  if ((source.requires_grad() && check_in_place("copy_", *this, source)) || detail::active_trace()) {
     rebase(*this, source.to(device()).to(dtype()).expand(shape()).clone());
     return *this;
   }
@@ -191,6 +193,7 @@ Tensor& Tensor::copy_(const Tensor& source) {
 }
 
 Tensor& Tensor::fill_(double value) {
+  if (detail::active_trace()) return copy_(full({}, value, options()));
   forget("fill_", *this);
   kernels::View elements = view();
   for (int d = 0; d < elements.dims; ++d)  // several threads must not write one element, which expand() repeats
@@ -214,7 +217,7 @@ Tensor& Tensor::div_(const Tensor& other) { return in_place("div_", *this, other
 Tensor& Tensor::masked_fill_(const Tensor& mask, double value) {
   TERN_CHECK(mask.dtype() == DType::kBool, "masked_fill_: the mask must be bool, got ", mask.describe());
   check_fits("masked_fill_", *this, mask);
-  if (check_in_place("masked_fill_", *this, {})) {
+  if (check_in_place("masked_fill_", *this, {}) || detail::active_trace()) {
     rebase(*this, masked_fill(*this, mask, value));
     return *this;
   }

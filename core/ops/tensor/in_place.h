@@ -20,7 +20,7 @@ void rebase(Tensor& x, const Tensor& result);
 template <class Op>
 Tensor& in_place(const char* name, Tensor& x, const Op& op) {
   check_distinct(name, x);
-  if (check_in_place(name, x, {})) {
+  if (check_in_place(name, x, {}) || active_trace()) {
     rebase(x, pointwise(op, x.clone()).to(x.dtype()));  // backward may need the old contents
     return x;
   }

@@ -271,6 +271,9 @@ Tensor Tensor::view(DType dtype) const {
   TERN_CHECK(size_of(dtype) == size_of(this->dtype()) && dtype != DType::kBool, "view: ", this->dtype(),
              " elements cannot be read as ", dtype, ": the size must be ", size_of(this->dtype()),
              " bytes, and bool is not taken; convert values with to(dtype)");
+  if (detail::TraceSink* const sink = detail::active_trace())
+    return detail::record_call(
+        *sink, "view", [](const Tensor& x, DType wanted) { return x.view(wanted); }, *this, dtype);
   const Tensor bits = from_storage(storage(), storage_offset(), shape(), strides(), dtype);
   bits.impl()->is_view = true;
   return bits;
