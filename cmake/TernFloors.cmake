@@ -11,11 +11,11 @@
 
 # Files that an option leaves out, and what takes their place.
 set(tern_parts TERN_CURL TERN_ARCHIVES TERN_IMAGES TERN_ONNX)
-set(tern_sources_TERN_CURL data/files/download.cpp)
+set(tern_sources_TERN_CURL data/files/http.cpp)
 set(tern_sources_TERN_ARCHIVES data/files/archive.cpp)
 set(tern_sources_TERN_IMAGES data/images/jpeg.cpp data/images/png.cpp)
 set(tern_sources_TERN_ONNX models/onnx/model_file.cpp)
-set(tern_without_TERN_CURL data/without/download.cpp)
+set(tern_without_TERN_CURL data/without/http.cpp)
 set(tern_without_TERN_ARCHIVES data/without/archive.cpp)
 set(tern_without_TERN_IMAGES data/without/images.cpp)
 set(tern_without_TERN_ONNX models/without/onnx.cpp)

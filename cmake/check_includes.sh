@@ -30,7 +30,7 @@ check_floors() {
       below["nn"] = "nn " core
       below["optim"] = "optim " core
       data = core
-      count = split("files plan samples tokenizers,images datasets loaders transforms", inner)  # likewise
+      count = split("files hub,plan samples tokenizers,images datasets loaders transforms", inner)  # likewise
       for (i = 1; i <= count; ++i) {
         sides = split(inner[i], side, ",")  # which do not include one another
         for (j = 1; j <= sides; ++j) below["data/" side[j]] = "data/" side[j] " " data

@@ -256,8 +256,7 @@ std::string advice_for_missing(const std::string& path) {
                                std::count(path.begin(), path.end(), '/') <= 1 && !path.starts_with('/') &&
                                !path.starts_with('.') && !path.ends_with('/') && fs::path(path).extension().empty();
   if (!may_be_on_a_hub) return "";
-  return "; a model of Hugging Face's hub is downloaded first (hf download " + path +
-         " --local-dir DIR), and DIR given here";
+  return "; a model of Hugging Face's hub is fetched first ('tern fetch " + path + "' prints its folder)";
 }
 
 bool is_weights_file(const std::string& path) {

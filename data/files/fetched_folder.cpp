@@ -1,15 +1,10 @@
 #include "tern/data/files/fetched_folder.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
-#include <unistd.h>
-
-#include <cerrno>
 #include <cstdlib>
-#include <cstring>
 
 #include "tern/core/io/folders.h"
 #include "tern/data/files/archive.h"
+#include "tern/data/files/file_lock.h"
 #include "tern/data/files/files.h"
 #include "tern/kernels/base/check.h"
 
@@ -26,32 +21,6 @@ std::optional<std::string> find_folder(const FetchedFolder& set) {
 }
 
 namespace {
-
-/// Lets one process at a time fetch a set: the others wait and then find it. The system releases the lock of a process
-/// that is killed.
-class FetchLock {
- public:
-  FetchLock(const fs::path& path, const std::function<void(const std::string&)>& log) {
-    descriptor_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NONBLOCK, 0666);
-    TERN_CHECK(descriptor_ >= 0, path.string(), ": cannot be written: ", std::strerror(errno));
-    bool reported = false;
-    while (flock(descriptor_, reported ? LOCK_EX : LOCK_EX | LOCK_NB) != 0) {
-      if (errno == EINTR) continue;
-      if (errno != EWOULDBLOCK) return;  // a file system without locks: each process fetches
-      if (log) log("waiting for another process that fetches to " + path.parent_path().string());
-      reported = true;
-    }
-    held_ = true;
-  }
-  ~FetchLock() { close(descriptor_); }
-  FetchLock(const FetchLock&) = delete;
-  FetchLock& operator=(const FetchLock&) = delete;
-  bool held() const { return held_; }
-
- private:
-  int descriptor_ = -1;
-  bool held_ = false;
-};
 
 /// Removes the temporary folders of fetches that were interrupted. The caller holds the lock.
 void remove_leftovers(const fs::path& cache, const std::string& prefix) {
@@ -74,8 +43,9 @@ std::string fetch_folder(const FetchedFolder& set, const std::function<void(cons
              ": not found, and no folder to fetch it to (neither XDG_CACHE_HOME nor HOME is set)", advice);
   try {
     require_archives(set.archive.url);  // before it is fetched
-    create_folders(cache);
-    const FetchLock lock(cache / ("." + set.folder + ".lock"), log);
+    const FileLock lock(cache / ("." + set.folder + ".lock"), [&] {
+      if (log) log("waiting for another process that fetches to " + cache.string());
+    });
     if (const auto found = find_folder(set)) return *found;
     const std::string prefix = set.folder + ".tern-fetch";
     if (lock.held()) remove_leftovers(cache, prefix);

@@ -6,9 +6,9 @@
 
 namespace tern::data {
 
-Sha256::Sha256() : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
-  TERN_CHECK(context_ && EVP_DigestInit_ex(context_.get(), EVP_sha256(), nullptr) == 1,
-             "sha256: OpenSSL offers no SHA-256");
+Sha256::Sha256(const char* algorithm) : context_(EVP_MD_CTX_new(), EVP_MD_CTX_free) {
+  TERN_CHECK(context_ && EVP_DigestInit_ex(context_.get(), EVP_get_digestbyname(algorithm), nullptr) == 1,
+             "sha256: OpenSSL offers no ", algorithm);
 }
 
 void Sha256::update(std::string_view bytes) {

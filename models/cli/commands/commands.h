@@ -23,6 +23,7 @@ Command resume_command(const std::vector<std::string>& arguments);
 Command eval_command();
 Command predict_command();
 Command tokenize_command();
+Command fetch_command();
 Command info_command();
 /// `launched`: the command line of the processes to start.
 Command launch_command(const std::vector<std::string>& launched);

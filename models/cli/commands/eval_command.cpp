@@ -5,6 +5,7 @@
 
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/file_kind.h"
+#include "tern/data/hub/hub.h"
 #include "tern/dist/loop/world.h"
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/launch/process_end.h"
@@ -27,7 +28,7 @@ namespace {
 
 struct EvalOptions : ModelOptions {
   using Self = EvalOptions;
-  std::string dir = option(&Self::dir, "", "dir", "model folder", Required{}, Compared::kNowhere);
+  std::string dir = option(&Self::dir, "", "dir", kModelHelp, Required{}, Compared::kNowhere);
   std::string data =
       option(&Self::data, "", "--data",
              "what to evaluate on, as in train; a file is evaluated whole; default: the test rows of the run",
@@ -174,7 +175,7 @@ void write_picture(const std::string& dir, bool of_run, const Evaluated& evaluat
   }
 }
 
-int evaluate(const EvalOptions& given) {
+int evaluate(EvalOptions given) {
   check_one_of_split_and_fold(given.split, given.fold);
   end_in_order_on_signals();
   const Device device = apply_common(given);
@@ -184,6 +185,7 @@ int evaluate(const EvalOptions& given) {
     const auto log = [&](const std::string& line) {
       if (!given.quiet && world.group()->rank() == 0) std::cerr << line << "\n";
     };
+    given.dir = data::local_model(given.dir, data::HubUse::kModel, log);
     apply_matmul_options({.tf32 = given.tf32}, device, log);
     restore_autotune(given.dir, device, log);
     const bool images = models::family_of(given.dir).kind == models::ModelKind::kImages;

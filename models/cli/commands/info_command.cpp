@@ -11,6 +11,7 @@
 #include "tern/core/memory/allocator.h"
 #include "tern/core/memory/stream.h"
 #include "tern/data/files/text.h"
+#include "tern/data/hub/hub.h"
 #include "tern/dist/collectives/nccl.h"
 #include "tern/dist/loop/world.h"
 #include "tern/kernels/gemm.h"
@@ -28,7 +29,9 @@ namespace {
 
 struct InfoOptions : CommonOptions {
   using Self = InfoOptions;
-  std::string path = option(&Self::path, "", "path", "model folder or file; none: this machine");
+  std::string path = option(
+      &Self::path, "", "path",
+      "model folder or file, or the name of a model on Hugging Face's hub (ORG/NAME[@REVISION]); none: this machine");
 };
 
 std::string gib(int64_t bytes) {
@@ -145,16 +148,19 @@ int describe_job(const dist::Launch& launch, Device device) {
 int info(const InfoOptions& a) {
   const Device device = apply_common(a);
   std::error_code error;
-  if (a.path.empty()) {
+  const auto log = [&](const std::string& line) {
+    if (!a.quiet) std::cerr << line << "\n";
+  };
+  const std::string path = data::local_model(a.path, data::HubUse::kModel, log);
+  if (path.empty()) {
     const dist::Launch launch = dist::detect_launch();
     describe_machine(launch.is_parallel(), device);
     if (launch.is_parallel()) return describe_job(launch, device);
-  } else if (std::filesystem::is_directory(a.path, error)) {
-    const auto model = models::load_pretrained<models::Model>(
-        a.path, {.log = [](const std::string& line) { std::cerr << line << "\n"; }});
+  } else if (std::filesystem::is_directory(path, error)) {
+    const auto model = models::load_pretrained<models::Model>(path, {.log = log});
     std::cout << model->config_json() << nn::summary(*model);
   } else {
-    describe_file(a.path);
+    describe_file(path);
   }
   return 0;
 }

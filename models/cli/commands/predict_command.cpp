@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "tern/core/io/pickle.h"
+#include "tern/data/hub/hub.h"
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/commands/line_input.h"
 #include "tern/models/cli/launch/process_end.h"
@@ -30,7 +31,7 @@ using Json = nlohmann::ordered_json;
 
 struct PredictOptions : ModelOptions {
   using Self = PredictOptions;
-  std::string dir = option(&Self::dir, "", "dir", "model folder", Required{});
+  std::string dir = option(&Self::dir, "", "dir", kModelHelp, Required{});
   std::vector<std::string> files = option(
       &Self::files, {}, "files",
       "texts: files of lines, or .csv, .tsv and .jsonl files, of which the text column is read as by --data; - or "
@@ -312,7 +313,7 @@ class ImagePredictor final : public Predictor {
   std::string reason_;  // why the last one was not read: the error that the command ends with
 };
 
-int predict(const PredictOptions& a) {
+int predict(PredictOptions a) {
   if (a.features && !a.tta.empty() && a.tta != "none")
     throw UsageError("--features and --tta exclude each other: the mean over views is one of probabilities");
   const Device device = apply_common(a);
@@ -320,6 +321,7 @@ int predict(const PredictOptions& a) {
   const auto log = [&](const std::string& line) {
     if (!a.quiet) std::cerr << line << "\n";
   };
+  a.dir = data::local_model(a.dir, data::HubUse::kModel, log);
   apply_matmul_options({.tf32 = a.tf32}, device, log);
   restore_autotune(a.dir, device, log);
   const bool images = models::family_of(a.dir).kind == models::ModelKind::kImages;

@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "tern/data/files/text.h"
+#include "tern/data/hub/hub.h"
 #include "tern/data/tokenizers/pipeline/tokenizer_json.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/cli/commands/commands.h"
@@ -21,9 +22,10 @@ struct TokenizeOptions : CommonOptions {
   std::vector<std::string> files =
       option(&Self::files, {}, "files",
              "files of lines, or .csv, .tsv and .jsonl files with a text column; - or none: lines of stdin");
-  std::string vocab = option(&Self::vocab, "", "--vocab",
-                             "vocab.txt, tokenizer.json or a folder with that; default: bert-base-uncased's vocab.txt, "
-                             "which is built in");
+  std::string vocab =
+      option(&Self::vocab, "", "--vocab",
+             "vocab.txt, tokenizer.json or a folder with that, or the name of a model on Hugging Face's "
+             "hub (ORG/NAME[@REVISION]); default: bert-base-uncased's vocab.txt, which is built in");
   bool tokens = option(&Self::tokens, false, "--tokens", "print the pieces instead of their ids");
   bool special =
       option(&Self::special, false, "--special", "with the tokens that are put around a text, as [CLS] and [SEP]");
@@ -39,13 +41,16 @@ class ChosenTokenizer {
  public:
   explicit ChosenTokenizer(const TokenizeOptions& a) {
     std::error_code none;
-    if (a.vocab.ends_with(".json") || std::filesystem::is_directory(a.vocab, none)) {
-      TERN_CHECK(!a.cased, "--cased is for a vocab.txt; ", a.vocab, " says itself what happens to case");
-      json_ = data::TokenizerJson::from_file(a.vocab);
+    const std::string vocab = data::local_model(a.vocab, data::HubUse::kTokenizer, [&](const std::string& line) {
+      if (!a.quiet) std::cerr << line << "\n";
+    });
+    if (vocab.ends_with(".json") || std::filesystem::is_directory(vocab, none)) {
+      TERN_CHECK(!a.cased, "--cased is for a vocab.txt; ", vocab, " says itself what happens to case");
+      json_ = data::TokenizerJson::from_file(vocab);
     } else {
       const data::WordPieceOptions options{.lowercase = !a.cased};
       word_piece_ =
-          a.vocab.empty() ? data::WordPiece::from_embedded(options) : data::WordPiece::from_file(a.vocab, options);
+          vocab.empty() ? data::WordPiece::from_embedded(options) : data::WordPiece::from_file(vocab, options);
     }
   }
 

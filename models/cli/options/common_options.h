@@ -11,6 +11,10 @@ namespace tern::cli {
 
 inline constexpr const char* kCommon = "Common options";  // the heading of --help
 
+/// What --help says of a model to load.
+inline constexpr const char* kModelHelp =
+    "model folder, or the name of one on Hugging Face's hub: ORG/NAME[@REVISION], fetched as by 'tern fetch'";
+
 /// True for what --device accepts.
 bool is_device_option(const std::string& text);
 

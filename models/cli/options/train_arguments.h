@@ -63,8 +63,9 @@ struct TrainArguments : ModelOptions {
   // A run that is resumed starts from its checkpoint.
   std::string init = option(
       &Self::init, "", "--init",
-      "model folder to start from (config.json, model.safetensors or pytorch_model.bin); for images also a file of "
-      "weights with torchvision's or timm's names",
+      "model folder to start from (config.json, model.safetensors or pytorch_model.bin), or the name of one on Hugging "
+      "Face's hub (ORG/NAME[@REVISION]), fetched as by 'tern fetch'; for images also a file of weights with "
+      "torchvision's or timm's names",
       Compared::kBetweenRanks);
   std::string freeze =
       option(&Self::freeze, "", "--freeze",

@@ -126,7 +126,7 @@ class ImageWorkload final : public Workload {
   void make_pipeline() {
     models::BuildOptions options{
         .labels = set_->label_names, .dropout = plan_->dropout, .image_size = plan_->image_size};
-    const std::string path = model_path(*plan_);
+    const std::string path = model_path();
     const bool sized = path.empty() && models::family_named(plan_->model).sized_by_data;
     if (sized && options.image_size == 0 && set_->in_memory()) options.image_size = side();
     auto model = models::model_as<models::ImageClassifier>(build(*plan_, preset(), options), plan_->model);

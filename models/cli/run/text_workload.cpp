@@ -108,7 +108,7 @@ class TextWorkload final : public Workload {
                                  .label_kind = data_.kind,
                                  .dropout = text_dropout_of(given, data_.texts.bytes.size()),
                                  .max_length = given.max_length};
-    const std::string path = model_path(given);
+    const std::string path = model_path();
     auto model = models::model_as<models::SequenceClassifier>(build(given, preset_of(given), options), given.model);
     pipeline_.emplace(std::move(model),
                       path.empty() ? data::WordPiece::from_embedded() : data::WordPiece::from_folder(path));

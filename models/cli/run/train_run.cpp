@@ -11,6 +11,7 @@
 #include "tern/core/ops/roofline.h"
 #include "tern/data/files/text.h"
 #include "tern/dist/loop/accumulation.h"
+#include "tern/data/hub/hub.h"
 #include "tern/dist/loop/world.h"
 #include "tern/models/cli/launch/process_end.h"
 #include "tern/models/cli/options/matmul_options.h"
@@ -65,9 +66,9 @@ class TrainRun {
       return 0;
     }
     const std::string& from = *opened;
-    if (const std::string& tuned = from.empty() ? given_.init : from; !tuned.empty())
-      restore_autotune(tuned, device_, log);
-    workload_->prepare(given_, {device_, precision_, from, log, &group()});
+    const std::string init = from.empty() ? data::local_model(given_.init, data::HubUse::kModel, log) : "";
+    if (const std::string& tuned = from.empty() ? init : from; !tuned.empty()) restore_autotune(tuned, device_, log);
+    workload_->prepare(given_, {device_, precision_, from, init, log, &group()});
     lr_ = plan().lr.value();
     if (world_->store())
       world_->store()->compare(

@@ -89,7 +89,7 @@ std::unique_ptr<models::Model> Workload::build(const TrainArguments& given, cons
     options.image_size = 0;
   }
   const models::ModelFamily& family = models::family_named(given.model);
-  const std::string path = model_path(given);
+  const std::string path = model_path();
   std::unique_ptr<models::Model> model = path.empty() ? family.make(preset, options) : family.load(path, options);
   freeze(*model, given.freeze);
   return model;

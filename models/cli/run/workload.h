@@ -21,6 +21,7 @@ struct RunSetting {
   Device device;
   Precision precision;
   std::string checkpoint;  // folder the model is read from, when a run is resumed; otherwise empty
+  std::string init;        // what --init names, as a path of this machine; empty: it is not read
   models::Log log;
   dist::Communicator* group = nullptr;  // of the processes that train together
 
@@ -72,7 +73,7 @@ class Workload {
   virtual std::string describe_input() const { return ""; }
   bool resumed() const { return !setting_.checkpoint.empty(); }
   /// The folder or file that the model is read from; empty: it begins from a preset.
-  std::string model_path(const TrainArguments& given) const { return resumed() ? setting_.checkpoint : given.init; }
+  const std::string& model_path() const { return resumed() ? setting_.checkpoint : setting_.init; }
   /// The model, with these labels, from model_path() or the preset. Sets what the run decides in `options`.
   std::unique_ptr<models::Model> build(const TrainArguments& given, const std::string& preset,
                                        models::BuildOptions& options) const;

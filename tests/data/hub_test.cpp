@@ -1,0 +1,768 @@
+// Models of a hub: the layout of the cache, what is asked of the server, and what happens when it misbehaves.
+
+#include "tern/data/hub/hub.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/file.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <future>
+#include <set>
+
+#include "tern/tests/data/hub_server.h"
+#include "tern/tests/data/support.h"
+#include "tern/tests/support/seed.h"
+
+namespace tern::data {
+namespace {
+
+namespace fs = std::filesystem;
+using test::HubReply;
+using test::HubRequest;
+
+const std::string kCommit(40, 'a'), kOther(40, 'b');
+
+class HubTest : public FolderTest {
+ protected:
+  void SetUp() override {
+    std::mt19937_64 random = fresh_random();
+    weights_ = random_bytes(300'000 + random() % 1000, random);
+    test::HubRepo repo{.commit = kCommit,
+                       .small = {{"config.json", "{\"model_type\": \"distilbert\"}\n"},
+                                 {"vocab.txt", "[PAD]\n[UNK]\n"},
+                                 {"README.md", "hello\n"},
+                                 {"onnx/notes.txt", "notes"}},
+                       .large = {{"model.safetensors", weights_}, {"pytorch_model.bin", "another"}}};
+    hub_.repos["org/name"] = repo;
+    hub_.large_files_at = files_.url();
+    for (const auto& [name, bytes] : repo.large) files_.add_large(bytes);
+    settings_ = {.endpoint = hub_.url(),
+                 .cache = root() / "hub",
+                 .head_seconds = 20,
+                 .stall_seconds = 20,
+                 .wait_seconds = 0.001,
+                 .log = log_to(lines_)};
+  }
+
+  std::string fetch(const HubSelection& selection = {}, const HubName& name = {.model = "org/name"}) const {
+    return fetch_model(name, selection, settings_);
+  }
+  std::string fetch_error(const HubName& name = {.model = "org/name"}) const {
+    const std::string error = error_of([&] { fetch({}, name); });
+    EXPECT_EQ(error.find('\n'), error.npos) << error;
+    return error;
+  }
+  fs::path folder() const { return root() / "hub/models--org--name"; }
+  fs::path blob(const std::string& etag) const { return folder() / "blobs" / etag; }
+  std::string weights_sum() const { return sha256(weights_); }
+  void expect_weights() const {
+    EXPECT_TRUE(read_bytes(folder() / "snapshots" / kCommit / "model.safetensors") == weights_);
+  }
+  void expect_no_weights() const {
+    EXPECT_FALSE(fs::exists(blob(weights_sum())));
+    EXPECT_FALSE(fs::exists(folder() / "snapshots" / kCommit / "model.safetensors"));
+    EXPECT_FALSE(fs::exists(folder() / "refs/main"));
+  }
+  std::set<std::string> names_in(const fs::path& path) const {
+    std::set<std::string> names;
+    for (const auto& entry : fs::recursive_directory_iterator(path))
+      if (!entry.is_directory()) names.insert(entry.path().lexically_relative(path).string());
+    return names;
+  }
+  bool logged(const std::string& part) const {
+    return std::any_of(lines_.begin(), lines_.end(),
+                       [&](const std::string& line) { return line.find(part) != line.npos; });
+  }
+  /// The reply to the first `times` requests of that method and part of the path is changed.
+  static std::function<bool(const HubRequest&, HubReply&)> changed(
+      test::HubServer& server, const std::string& method, const std::string& part, int times,
+      const std::function<void(const HubRequest&, HubReply&)>& change) {
+    return [&server, method, part, times, change](const HubRequest& request, HubReply& reply) mutable {
+      if (request.method != method || request.path.find(part) == std::string::npos || times-- <= 0) return false;
+      reply = server.answer(request);
+      change(request, reply);
+      return true;
+    };
+  }
+  static void set_header(HubReply& reply, const std::string& name, const std::string& value) {
+    std::erase_if(reply.headers, [&](const auto& header) { return header.first == name; });
+    reply.headers.emplace_back(name, value);
+  }
+
+  std::string weights_;
+  test::HubServer hub_, files_;
+  HubSettings settings_;
+  mutable std::vector<std::string> lines_;
+};
+
+TEST_F(HubTest, TheCacheHasHuggingFacesLayout) {
+  const fs::path snapshot = fetch();
+  EXPECT_EQ(snapshot, folder() / "snapshots" / kCommit);
+  EXPECT_EQ(names_in(snapshot), (std::set<std::string>{"config.json", "model.safetensors", "vocab.txt"}));
+  expect_weights();
+  EXPECT_EQ(read_bytes(folder() / "refs/main"), kCommit);
+  EXPECT_EQ(fs::read_symlink(snapshot / "model.safetensors"), "../../blobs/" + weights_sum());
+  EXPECT_EQ(fs::read_symlink(snapshot / "vocab.txt"), "../../blobs/" + test::git_sha1_of("[PAD]\n[UNK]\n"));
+  EXPECT_EQ(names_in(folder() / "blobs").size(), 3);  // nothing incomplete is left
+  EXPECT_TRUE(fs::exists(root() / "hub/.locks/models--org--name" / (weights_sum() + ".lock")));
+  EXPECT_TRUE(fs::exists(root() / "hub/CACHEDIR.TAG"));
+
+  hub_.forget_requests();
+  files_.forget_requests();
+  EXPECT_EQ(fetch(), snapshot);
+  EXPECT_EQ(hub_.requests().size(), 1);  // which commit main is
+  EXPECT_EQ(files_.requests().size(), 0);
+
+  fetch({.include = {"onnx/*", "README.md"}});
+  EXPECT_EQ(fs::read_symlink(snapshot / "onnx/notes.txt"), "../../../blobs/" + test::git_sha1_of("notes"));
+  // What git hash-object says of "hello\n".
+  EXPECT_EQ(fs::read_symlink(snapshot / "README.md"), "../../blobs/ce013625030ba8dba906f756967f9e9ca394464a");
+}
+
+TEST_F(HubTest, ACutTransferIsContinued) {
+  const int64_t half = static_cast<int64_t>(weights_.size() / 2);
+  files_.before =
+      changed(files_, "GET", "/large/", 1, [&](const HubRequest&, HubReply& reply) { reply.cut_after = half; });
+  fetch();
+  expect_weights();
+  std::vector<std::string> ranges;
+  for (const HubRequest& request : files_.requests())
+    if (request.method == "GET") ranges.push_back(request.headers.count("range") ? request.headers.at("range") : "");
+  EXPECT_EQ(ranges, (std::vector<std::string>{"", "bytes=" + std::to_string(half) + "-"}));
+}
+
+TEST_F(HubTest, ANewFetchContinuesAnInterruptedOne) {
+  settings_.attempts = 1;
+  files_.before =
+      changed(files_, "GET", "/large/", 1, [&](const HubRequest&, HubReply& reply) { reply.cut_after = 1234; });
+  EXPECT_TRUE(contains(fetch_error(), {"org/name: model.safetensors", "ended early",
+                                       "1234 of " + std::to_string(weights_.size()) + " bytes are kept"}));
+  EXPECT_TRUE(read_bytes(blob(weights_sum() + ".incomplete")) == weights_.substr(0, 1234));
+  expect_no_weights();
+  files_.forget_requests();
+  fetch();
+  expect_weights();
+  EXPECT_EQ(files_.requests().front().headers.at("range"), "bytes=1234-");
+  EXPECT_FALSE(fs::exists(blob(weights_sum() + ".incomplete")));
+}
+
+/// What an earlier process left is part of the file, or damaged, whole, too long, or all of another file.
+TEST_F(HubTest, WhatAnEarlierFetchLeft) {
+  std::string damaged = weights_.substr(0, 5000), other(weights_.size(), 'x');
+  damaged[100] ^= 1;
+  const struct {
+    std::string left;
+    size_t requests;
+  } cases[] = {{"", 1}, {weights_.substr(0, 5000), 1}, {damaged, 2}, {weights_, 0}, {weights_ + "more", 1}, {other, 1}};
+  for (const auto& [left, requests] : cases) {
+    SCOPED_TRACE(left.size());
+    fs::remove_all(root() / "hub");
+    write("hub/models--org--name/blobs/" + weights_sum() + ".incomplete", left);
+    files_.forget_requests();
+    fetch();
+    expect_weights();
+    EXPECT_EQ(files_.requests().size(), requests);
+  }
+}
+
+TEST_F(HubTest, AServerWithoutRangesSendsAllAgain) {
+  write("hub/models--org--name/blobs/" + weights_sum() + ".incomplete", weights_.substr(0, 7000));
+  files_.before = [&](const HubRequest& request, HubReply& reply) {
+    HubRequest whole = request;
+    whole.headers.erase("range");
+    reply = files_.answer(whole);
+    return true;
+  };
+  fetch();
+  expect_weights();
+}
+
+TEST_F(HubTest, ARangeThatWasNotAskedFor) {
+  for (const char* range : {"bytes 0-10/300", "bytes 7000-7100/99", "nonsense"}) {
+    fs::remove_all(root() / "hub");
+    write("hub/models--org--name/blobs/" + weights_sum() + ".incomplete", weights_.substr(0, 7000));
+    files_.before = changed(files_, "GET", "/large/", 100,
+                            [&](const HubRequest&, HubReply& reply) { set_header(reply, "Content-Range", range); });
+    EXPECT_TRUE(contains(fetch_error(), {"model.safetensors", "from 7000", range}));
+    expect_no_weights();
+  }
+}
+
+TEST_F(HubTest, WrongSums) {
+  files_.before = changed(files_, "GET", "/large/", 100,
+                          [](const HubRequest&, HubReply& reply) { reply.body[reply.body.size() / 3] ^= 4; });
+  EXPECT_TRUE(contains(fetch_error(), {"org/name: model.safetensors", "its sha256 is", "expected " + weights_sum()}));
+  expect_no_weights();
+  EXPECT_FALSE(fs::exists(blob(weights_sum() + ".incomplete")));
+  files_.before = {};
+  fs::remove_all(root() / "hub");
+  hub_.before = changed(hub_, "GET", "vocab.txt", 100, [](const HubRequest&, HubReply& reply) { reply.body[1] ^= 4; });
+  EXPECT_TRUE(contains(fetch_error(), {"org/name: vocab.txt", "its git sha1 is"}));
+  hub_.before = {};
+  fetch();
+  expect_weights();
+}
+
+TEST_F(HubTest, WrongSizes) {
+  const std::string size = std::to_string(weights_.size());
+  const struct {
+    std::function<void(HubReply&)> head, body;
+    std::vector<std::string> parts;
+  } cases[] = {
+      {[](HubReply& r) { set_header(r, "X-Linked-Size", "1000"); }, {}, {"1000 bytes were declared", "sends " + size}},
+      {[](HubReply& r) { set_header(r, "X-Linked-Size", "400000"); }, {}, {"400000 bytes were declared"}},
+      {[](HubReply& r) { set_header(r, "X-Linked-Size", "99999999999999999999"); }, {}, {"99999999999999999999"}},
+      {[](HubReply& r) { set_header(r, "X-Linked-Size", "-5"); }, {}, {"'-5'"}},
+      {[](HubReply& r) { set_header(r, "X-Linked-Size", "900000000000000000"); }, {}, {"are needed", "are free"}},
+      {{},
+       [](HubReply& r) {
+         r.without_length = true;
+         r.body += "more";
+       },
+       {"more than the declared " + size}},
+      {{},
+       [](HubReply& r) {
+         r.without_length = true;
+         r.body.resize(1000);
+       },
+       {"ended early", "got 1000 of " + size}},
+      {{}, [](HubReply& r) { r.length = 5'000'000'000; }, {size + " bytes were declared", "sends 5000000000"}},
+      {{}, [](HubReply& r) { set_header(r, "Content-Encoding", "gzip"); }, {"encoding 'gzip'"}}};
+  for (const auto& [head, body, parts] : cases) {
+    SCOPED_TRACE(parts[0]);
+    fs::remove_all(root() / "hub");
+    settings_.attempts = 1;
+    hub_.before = {};
+    files_.before = {};
+    if (head) hub_.before = changed(hub_, "HEAD", "model.safetensors", 100, [&](const auto&, HubReply& r) { head(r); });
+    if (body) files_.before = changed(files_, "GET", "/large/", 100, [&](const auto&, HubReply& r) { body(r); });
+    const std::string error = fetch_error();
+    for (const std::string& part : parts) EXPECT_TRUE(test::has(error, part));
+    EXPECT_TRUE(test::has(error, "model.safetensors"));
+    expect_no_weights();
+  }
+}
+
+TEST_F(HubTest, OtherHostsGetNoToken) {
+  settings_.token = "hf_secret";
+  hub_.repos["org/name"].token = "hf_secret";
+  hub_.repos["org/new"] = hub_.repos["org/name"];
+  fetch();
+  expect_weights();
+  for (const HubRequest& request : hub_.requests()) EXPECT_EQ(request.headers.at("authorization"), "Bearer hf_secret");
+  EXPECT_EQ(files_.count("GET", "/large/"), 1);
+  for (const HubRequest& request : files_.requests()) EXPECT_EQ(request.headers.count("authorization"), 0);
+  // A renamed model is at the hub's own host.
+  hub_.renamed["org/old"] = "org/new";
+  const std::string snapshot = fetch({}, {.model = "org/old"});
+  EXPECT_TRUE(read_bytes(fs::path(snapshot) / "model.safetensors") == weights_);
+  EXPECT_EQ(snapshot, (root() / "hub/models--org--old/snapshots" / kCommit).string());
+  // The list of files does not continue elsewhere.
+  files_.forget_requests();
+  hub_.before = [&](const HubRequest& request, HubReply& reply) {
+    if (request.path.find("/api/") == std::string::npos) return false;
+    reply.body = request.path.find("/tree/") == std::string::npos ? "{\"sha\": \"" + kOther + "\"}" : "[]";
+    reply.headers = {{"Link", "<" + files_.url() + "/steal>; rel=\"next\""}};
+    return true;
+  };
+  EXPECT_TRUE(contains(fetch_error(), {"continues on another host"}));
+  EXPECT_EQ(files_.requests().size(), 0);
+}
+
+TEST_F(HubTest, RedirectsWithoutEnd) {
+  hub_.before = [&](const HubRequest& request, HubReply& reply) {
+    reply = {.status = 302, .headers = {{"Location", request.path}}};
+    return true;
+  };
+  EXPECT_TRUE(contains(fetch_error(), {"org/name", "redirected more than 5 times"}));
+  hub_.before = [&](const HubRequest&, HubReply& reply) {
+    reply = {.status = 302, .headers = {{"Location", "file:///etc/passwd"}}};
+    return true;
+  };
+  EXPECT_TRUE(contains(fetch_error(), {"org/name", "file:///etc/passwd"}));
+}
+
+TEST_F(HubTest, WhatTheHubRefuses) {
+  EXPECT_TRUE(contains(fetch_error({.model = "org/none"}), {"org/none: ", "no such model", "HTTP 401", "HF_TOKEN"}));
+  EXPECT_TRUE(contains(fetch_error({.model = "org/name", .revision = "v9"}), {"no revision 'v9'", "HTTP 404"}));
+  EXPECT_TRUE(contains(fetch_error({.model = "org/name", .file = "none.bin"}), {"no file 'none.bin'", "HTTP 404"}));
+  hub_.repos["org/name"].token = "hf_right";
+  EXPECT_TRUE(contains(fetch_error(), {"gives no access", "HTTP 401", "accept the model's terms", "HF_TOKEN"}));
+  settings_.token = "hf_wrong";
+  const std::string denied = fetch_error();
+  EXPECT_TRUE(contains(denied, {"gives no access", "HTTP 403", hub_.url() + "/org/name"}));
+  EXPECT_EQ(denied.find("hf_wrong"), denied.npos);
+  hub_.repos["org/name"].token = "";
+
+  const auto always = [&](HubReply said) {
+    hub_.before = [said](const HubRequest&, HubReply& reply) {
+      reply = said;
+      return true;
+    };
+    hub_.forget_requests();
+    return fetch_error();
+  };
+  settings_.token = "";
+  EXPECT_TRUE(
+      contains(always({.status = 429, .headers = {{"Retry-After", "120"}}}), {"HTTP 429", "in 120 s", "HF_TOKEN"}));
+  EXPECT_EQ(hub_.requests().size(), 1);
+  EXPECT_TRUE(contains(always({.status = 429, .headers = {{"RateLimit", "\"api\";r=0;t=55"}}}), {"in 55 s"}));
+  EXPECT_TRUE(contains(always({.status = 503}), {"fails", "HTTP 503", "later"}));
+  EXPECT_EQ(hub_.requests().size(), 3);
+  EXPECT_TRUE(contains(always({.status = 418}), {"HTTP 418", "HF_ENDPOINT"}));
+  EXPECT_TRUE(contains(always({.body = "<html>"}), {"description of the model"}));
+  EXPECT_TRUE(contains(always({.body = R"({"sha": "../../x", "siblings": []})"}), {"commit", "../../x"}));
+  EXPECT_TRUE(contains(always({.body = R"({"sha": 5, "siblings": []})"}), {"commit"}));
+  EXPECT_TRUE(contains(always({.body = R"({"sha": "abc", "siblings": []})"}), {"no file that Tern reads", "none"}));
+  settings_.endpoint = "http://127.0.0.1:9";
+  EXPECT_TRUE(contains(fetch_error(), {"org/name: ", "http://127.0.0.1:9 does not answer"}));
+}
+
+TEST_F(HubTest, ABusyHubIsAskedAgain) {
+  int refusals = 2;
+  hub_.before = [&](const HubRequest&, HubReply& reply) {
+    reply = {.status = refusals % 2 == 0 ? 503 : 429};
+    return refusals-- > 0;
+  };
+  files_.before =
+      changed(files_, "GET", "/large/", 2, [](const HubRequest&, HubReply& reply) { reply = {.status = 500}; });
+  fetch();
+  expect_weights();
+}
+
+TEST_F(HubTest, Offline) {
+  HubSettings offline = settings_;
+  offline.offline = true;
+  const auto error_offline = [&](const HubName& name = {.model = "org/name"}) {
+    return error_of([&] { fetch_model(name, {}, offline); });
+  };
+  EXPECT_TRUE(contains(error_offline(), {"org/name", "HF_HUB_OFFLINE", "lacks the model", "tern fetch org/name"}));
+  const fs::path snapshot = fetch();
+  hub_.forget_requests();
+  EXPECT_EQ(fetch_model({.model = "org/name"}, {}, offline), snapshot);
+  EXPECT_EQ(fetch_model({.model = "org/name", .revision = kCommit}, {}, offline), snapshot);
+  EXPECT_TRUE(contains(error_offline({.model = "org/name", .revision = "v2"}), {"org/name@v2", "lacks the model"}));
+  EXPECT_TRUE(contains(error_offline({.model = "org/name", .file = "README.md"}), {"lacks README.md"}));
+  // A link whose blob is gone is no file.
+  fs::remove(blob(weights_sum()));
+  EXPECT_TRUE(contains(error_offline(), {"lacks model.safetensors"}));
+  write("hub/models--org--name/snapshots/" + kCommit + "/model.safetensors.index.json",
+        R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors"}})");
+  write("hub/models--org--name/snapshots/" + kCommit + "/model-1.safetensors", "one");
+  EXPECT_TRUE(contains(error_offline(), {"lacks model-2.safetensors"}));
+  fs::remove(snapshot / "model.safetensors.index.json");
+  // huggingface_hub's list of the commit's files says what else belongs to the model.
+  write("hub/models--org--name/trees/" + kCommit + ".json",
+        R"({"format_version": 1, "files": {"config.json": {}, "model.safetensors": {}, "tokenizer.json": {}}})");
+  EXPECT_TRUE(contains(error_offline(), {"lacks tokenizer.json"}));
+  EXPECT_EQ(hub_.requests().size(), 0);
+}
+
+TEST_F(HubTest, AHubThatDoesNotAnswerLeavesWhatWasFetched) {
+  const std::string snapshot = fetch();
+  settings_.endpoint = "http://127.0.0.1:9";
+  EXPECT_EQ(fetch(), snapshot);
+  EXPECT_TRUE(logged("what was fetched earlier is used"));
+  fs::remove(blob(weights_sum()));
+  EXPECT_TRUE(contains(fetch_error(), {"127.0.0.1:9 does not answer"}));
+}
+
+TEST_F(HubTest, Revisions) {
+  test::HubRepo& repo = hub_.repos["org/name"];
+  repo.refs = {{"main", ""}, {"refs/pr/7", kOther}, {"v1.0", kOther}, {"feature/fast", ""}};
+  for (const std::string revision : {"v1.0", "refs/pr/7", "feature/fast"}) {
+    const std::string commit = revision == "feature/fast" ? kCommit : kOther;
+    EXPECT_EQ(fetch({}, {.model = "org/name", .revision = revision}), (folder() / "snapshots" / commit).string());
+    EXPECT_EQ(read_bytes(folder() / "refs" / revision), commit);
+  }
+  EXPECT_EQ(fetch({}, {.model = "org/name", .revision = kCommit}), (folder() / "snapshots" / kCommit).string());
+  EXPECT_FALSE(fs::exists(folder() / "refs" / kCommit));
+  // The branch moves: files that stay the same are not sent again.
+  fetch();
+  files_.forget_requests();
+  repo.commit = std::string(40, 'c');
+  repo.small["config.json"] = "{\"model_type\": \"vit\"}\n";
+  const fs::path moved = fetch();
+  EXPECT_EQ(read_bytes(moved / "config.json"), repo.small["config.json"]);
+  EXPECT_EQ(read_bytes(folder() / "refs/main"), repo.commit);
+  EXPECT_EQ(files_.requests().size(), 0);
+  EXPECT_NE(read_bytes(folder() / "snapshots" / kCommit / "config.json"), repo.small["config.json"]);
+}
+
+TEST_F(HubTest, NamesThatLeaveTheFolder) {
+  const auto nothing_outside = [&] {
+    for (const std::string& name : names_in(root())) EXPECT_TRUE(name.starts_with("hub/")) << name;
+    EXPECT_FALSE(fs::exists(root() / "hub/x"));
+    EXPECT_FALSE(fs::exists(folder() / "x"));
+  };
+  for (const std::string name : {"../../x", "/etc/x", "a/../../../x"}) {
+    hub_.repos["org/name"].also_listed = {name};
+    EXPECT_TRUE(contains(fetch_error(), {"org/name", name, "outside"}));
+  }
+  hub_.repos["org/name"].also_listed = {"odd\\name", "new\nline"};
+  fetch();
+  EXPECT_TRUE(fails([&] { fetch({.include = {"odd*"}}); }, {"odd\\name"}));
+  hub_.repos["org/name"].also_listed = {};
+
+  test::HubRepo parts = hub_.repos["org/name"];
+  parts.large = {};
+  for (const std::string index : {R"({"weight_map": {"w": "../../../x"}})", R"({"weight_map": {"w": "/etc/x"}})"}) {
+    parts.small["model.safetensors.index.json"] = index;
+    hub_.repos["org/parts"] = parts;
+    EXPECT_TRUE(contains(fetch_error({.model = "org/parts"}), {"model.safetensors.index.json", "x'"}));
+    fs::remove_all(root() / "hub");
+  }
+  parts.small = {{"modules.json", R"([{"path": "../.."}])"}};
+  hub_.repos["org/parts"] = parts;
+  EXPECT_TRUE(contains(fetch_error({.model = "org/parts"}), {"modules.json", "'../..'"}));
+
+  for (const std::string etag : {"\"../../x\"", "\"a/b\"", "\"\"", "\"..\""}) {
+    hub_.before = changed(hub_, "HEAD", "vocab.txt", 100,
+                          [&](const HubRequest&, HubReply& reply) { set_header(reply, "ETag", etag); });
+    fs::remove_all(root() / "hub");
+    EXPECT_TRUE(contains(fetch_error(), {"ETag", "vocab.txt"}));
+  }
+  for (const std::string revision : {"../../x", "/x", "a//b", ""})
+    EXPECT_TRUE(contains(fetch_error({.model = "org/name", .revision = revision}), {"revision"}));
+  nothing_outside();
+}
+
+TEST_F(HubTest, FilesThatTernReads) {
+  hub_.repos["org/parts"] = {
+      .commit = kOther,
+      .small = {
+          {"config.json", "{}"},
+          {"tokenizer.json", "{}"},
+          {"tokenizer_config.json", "{}"},
+          {"special_tokens_map.json", "{}"},
+          {"training_args.json", "{}"},
+          {"modules.json", R"([{"path": ""}, {"path": "1_Pooling"}, {"path": "2_Dense"}])"},
+          {"1_Pooling/config.json", "{}"},
+          {"2_Dense/config.json", "{ }"},
+          {"2_Dense/model.safetensors", "dense"},
+          {"model.safetensors.index.json",
+           R"({"weight_map": {"a": "model-1.safetensors", "b": "model-2.safetensors", "c": "model-1.safetensors"}})"},
+          {"model-1.safetensors", "one"},
+          {"model-2.safetensors", "two"},
+          {"model-3.safetensors", "three"},
+          {"pytorch_model.bin", "other"},
+          {"onnx/model.onnx", "onnx"}}};
+  const HubName name{.model = "org/parts"};
+  const std::set<std::string> all = {
+      "1_Pooling/config.json",   "2_Dense/config.json", "2_Dense/model.safetensors",    "config.json",
+      "model-1.safetensors",     "model-2.safetensors", "model.safetensors.index.json", "modules.json",
+      "special_tokens_map.json", "tokenizer.json",      "tokenizer_config.json"};
+  EXPECT_EQ(names_in(fetch({}, name)), all);
+  fs::remove_all(root() / "hub");
+  EXPECT_EQ(
+      names_in(fetch({.use = HubUse::kTokenizer}, name)),
+      (std::set<std::string>{"config.json", "special_tokens_map.json", "tokenizer.json", "tokenizer_config.json"}));
+  fs::remove_all(root() / "hub");
+  EXPECT_EQ(names_in(fetch({.include = {"*.onnx", "1_Pooling/"}, .exclude = {"nothing"}}, name)),
+            (std::set<std::string>{"1_Pooling/config.json", "onnx/model.onnx"}));
+  fs::remove_all(root() / "hub");
+  EXPECT_EQ(names_in(fetch({.exclude = {"*.safetensors", "modules.json"}}, name)),
+            (std::set<std::string>{"config.json", "model.safetensors.index.json", "special_tokens_map.json",
+                                   "tokenizer.json", "tokenizer_config.json"}));
+  EXPECT_TRUE(
+      fails([&] { fetch({.include = {"*.gguf"}}, name); }, {"no file matches --include", "1_Pooling/config.json"}));
+  hub_.repos["org/parts"].small.erase("model-2.safetensors");
+  fs::remove_all(root() / "hub");
+  EXPECT_TRUE(contains(fetch_error(name), {"no file 'model-2.safetensors'"}));
+}
+
+/// A server that has the files, but not the hub's lists.
+TEST_F(HubTest, AMirrorWithoutLists) {
+  hub_.before = [](const HubRequest& request, HubReply& reply) {
+    reply = {.status = 404};
+    return request.path.starts_with("/api/");
+  };
+  const fs::path snapshot = fetch();
+  EXPECT_EQ(names_in(snapshot), (std::set<std::string>{"config.json", "model.safetensors", "vocab.txt"}));
+  EXPECT_EQ(read_bytes(folder() / "refs/main"), kCommit);
+  EXPECT_TRUE(fs::exists(folder() / ".no_exist" / kCommit / "tokenizer.json"));
+  EXPECT_TRUE(fails([&] { fetch({.include = {"*.onnx"}}); }, {"no list"}));
+  hub_.before = [](const HubRequest&, HubReply& reply) {
+    reply = {.status = 404};
+    return true;
+  };
+  EXPECT_TRUE(contains(fetch_error({.model = "org/none"}), {"no such model", "404"}));
+}
+
+TEST_F(HubTest, OneProcessFetchesAFile) {
+  const fs::path path = root() / "hub/.locks/models--org--name" / (weights_sum() + ".lock");
+  fs::create_directories(path.parent_path());
+  const int lock = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  std::promise<void> waits;
+  HubSettings other = settings_;
+  other.log = [&](const std::string& line) {
+    if (line == "org/name: waiting for another process that fetches model.safetensors") waits.set_value();
+  };
+  auto fetched = std::async(std::launch::async, [&] { return fetch_model({.model = "org/name"}, {}, other); });
+  waits.get_future().get();
+  EXPECT_EQ(files_.requests().size(), 0);
+  write("hub/models--org--name/blobs/" + weights_sum(), weights_);  // as the other process does
+  close(lock);
+  fetched.get();
+  expect_weights();
+  EXPECT_EQ(files_.requests().size(), 0);
+
+  // Several at once, from the beginning.
+  fs::remove_all(root() / "hub");
+  std::vector<std::future<std::string>> several;
+  settings_.log = {};
+  for (int i = 0; i < 4; ++i) several.push_back(std::async(std::launch::async, [&] { return fetch(); }));
+  for (auto& one : several) EXPECT_EQ(one.get(), folder() / "snapshots" / kCommit);
+  expect_weights();
+  EXPECT_EQ(files_.count("GET", "/large/"), 1);
+}
+
+/// The file of a lock that its holder removes keeps nobody out.
+TEST_F(HubTest, ALockWhoseFileIsRemoved) {
+  const fs::path path = root() / "hub/.locks/models--org--name" / (weights_sum() + ".lock");
+  fs::create_directories(path.parent_path());
+  const int lock = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  ASSERT_EQ(flock(lock, LOCK_EX), 0);
+  std::promise<void> waits;
+  HubSettings other = settings_;
+  other.log = [&](const std::string& line) {
+    if (line.find("waiting") != line.npos) waits.set_value();
+  };
+  auto fetched = std::async(std::launch::async, [&] { return fetch_model({.model = "org/name"}, {}, other); });
+  waits.get_future().get();
+  fs::remove(path);
+  close(lock);
+  fetched.get();
+  expect_weights();
+  EXPECT_TRUE(fs::exists(path));
+}
+
+TEST_F(HubTest, ABlobThatAPowerCutShortened) {
+  fetch();
+  write("hub/models--org--name/blobs/" + weights_sum(), weights_.substr(0, 10));
+  fs::remove(folder() / "snapshots" / kCommit / "model.safetensors");
+  fetch();
+  expect_weights();
+}
+
+TEST_F(HubTest, WithoutLinks) {
+  settings_.links = false;
+  const fs::path snapshot = fetch();
+  expect_weights();
+  EXPECT_FALSE(fs::is_symlink(snapshot / "model.safetensors"));
+  // A blob that another snapshot leads to is copied.
+  settings_.links = true;
+  fs::remove_all(root() / "hub");
+  fetch();
+  settings_.links = false;
+  hub_.repos["org/name"].commit = kOther;
+  fetch();
+  expect_weights();
+  EXPECT_TRUE(read_bytes(folder() / "snapshots" / kOther / "model.safetensors") == weights_);
+}
+
+TEST_F(HubTest, ACacheThatCannotBeWritten) {
+  write("file", "");
+  settings_.cache = root() / "file/hub";
+  EXPECT_TRUE(contains(fetch_error(), {"cannot be created", "file/hub", "HF_HUB_CACHE"}));
+  settings_.cache = root() / "hub";
+  // A full disk: the system refuses the bytes from a certain one on.
+  rlimit old{};
+  getrlimit(RLIMIT_FSIZE, &old);
+  signal(SIGXFSZ, SIG_IGN);
+  rlimit low = old;
+  low.rlim_cur = 100'000;
+  setrlimit(RLIMIT_FSIZE, &low);
+  const std::string error = fetch_error();
+  setrlimit(RLIMIT_FSIZE, &old);
+  signal(SIGXFSZ, SIG_DFL);
+  EXPECT_TRUE(contains(error, {weights_sum() + ".incomplete", "cannot be written: File too large",
+                               "100000 bytes are kept", "HF_HUB_CACHE"}));
+  expect_no_weights();
+  fetch();
+  expect_weights();
+  // A link in place of the file that is written to.
+  fs::remove_all(root() / "hub");
+  write("precious", "data");
+  fs::create_directories(folder() / "blobs");
+  fs::create_symlink(root() / "precious", blob(weights_sum() + ".incomplete"));
+  EXPECT_TRUE(contains(fetch_error(), {".incomplete", "cannot be written"}));
+  EXPECT_EQ(read_bytes(root() / "precious"), "data");
+}
+
+TEST_F(HubTest, Urls) {
+  const Environment cache("XDG_CACHE_HOME", (root() / "cache").string());
+  const std::string url = files_.url() + "/large/" + weights_sum(), with_sum = url + "#sha256=" + weights_sum();
+  const fs::path path = fetch_url(with_sum, settings_);
+  EXPECT_TRUE(path.string().starts_with((root() / "cache/tern/urls/").string())) << path;
+  EXPECT_TRUE(read_bytes(path) == weights_);
+  files_.forget_requests();
+  EXPECT_EQ(fetch_url(with_sum, settings_), path);
+  EXPECT_EQ(files_.requests().size(), 0);
+  settings_.offline = true;
+  EXPECT_EQ(fetch_url(url, settings_), path);
+  EXPECT_TRUE(fails([&] { fetch_url(files_.url() + "/other", settings_); }, {"HF_HUB_OFFLINE", "/other"}));
+  settings_.offline = false;
+  // Asked for again, and unchanged.
+  files_.before = [](const HubRequest& request, HubReply& reply) {
+    reply = {.headers = {{"ETag", "\"v1\""}}, .body = "text"};
+    if (request.headers.count("if-none-match") != 0) reply = {.status = 304};
+    return true;
+  };
+  const fs::path text = fetch_url(files_.url() + "/a/text.txt?x=1", settings_);
+  EXPECT_EQ(text.filename(), "text.txt");
+  EXPECT_EQ(fetch_url(files_.url() + "/a/text.txt?x=1", settings_), text.string());
+  EXPECT_EQ(files_.requests().back().headers.at("if-none-match"), "\"v1\"");
+  EXPECT_EQ(read_bytes(text), "text");
+  files_.before = {};
+
+  EXPECT_TRUE(fails([&] { fetch_url(url + "#sha256=" + std::string(64, '0'), settings_); },
+                    {"its sha256 is " + weights_sum(), "expected 0000"}));
+  EXPECT_TRUE(read_bytes(path) == weights_);
+  EXPECT_TRUE(fails([&] { fetch_url(url + "#sha256=12", settings_); }, {"#sha256=", "64"}));
+  EXPECT_TRUE(fails([&] { fetch_url(url + "#part", settings_); }, {"#sha256="}));
+  EXPECT_TRUE(fails([&] { fetch_url(files_.url() + "/large/none", settings_); }, {"/large/none", "HTTP 404"}));
+  EXPECT_TRUE(fails([&] { fetch_url("http://127.0.0.1:9/x", settings_); }, {"http://127.0.0.1:9/x"}));
+  const std::string local = write("a b.bin", "local");  // a space
+  EXPECT_EQ(read_bytes(fetch_url("file://" + local, settings_)), "local");
+  EXPECT_TRUE(fails([&] { fetch_url("file:///no/such/file", settings_); }, {"file:///no/such/file"}));
+  EXPECT_EQ(fetch_url(hub_.url() + "/org/name/resolve/main/onnx/notes.txt", settings_),
+            (folder() / "snapshots" / kCommit / "onnx/notes.txt").string());
+}
+
+TEST_F(HubTest, LocalModel) {
+  const Environment endpoint("HF_ENDPOINT", hub_.url()), cache("HF_HUB_CACHE", (root() / "hub").string()),
+      online("HF_HUB_OFFLINE", std::nullopt), token("HF_TOKEN", std::nullopt), proxy("no_proxy", "127.0.0.1");
+  const auto local = [&](const std::string& given) { return local_model(given, HubUse::kModel, log_to(lines_)); };
+  write("model/config.json", "{}");
+  for (const std::string& given : {(root() / "model").string(), std::string("./none"), std::string("none.pth"),
+                                   (root() / "model/config.json").string() + ":state", std::string("")})
+    EXPECT_EQ(local(given), given);
+  EXPECT_EQ(hub_.requests().size(), 0);
+  EXPECT_EQ(local("org/name"), (folder() / "snapshots" / kCommit).string());
+  EXPECT_EQ(local("hf://org/name@" + kCommit), (folder() / "snapshots" / kCommit).string());
+  EXPECT_TRUE(fails([&] { local("org/none"); }, {"org/none: no such folder or file here", "no such model"}));
+}
+
+TEST(HubNames, Forms) {
+  const std::string hub = "http://mirror:80/hf";
+  const struct {
+    const char *text, *model, *revision, *file;
+  } good[] = {
+      {"bert-base-uncased", "bert-base-uncased", "main", ""},
+      {"org/name", "org/name", "main", ""},
+      {"org/na.me_1-x@v1.0", "org/na.me_1-x", "v1.0", ""},
+      {"org/name@refs/pr/3", "org/name", "refs/pr/3", ""},
+      {"hf://org/name", "org/name", "main", ""},
+      {"hf://org/name@dev/a/b.txt", "org/name", "dev", "a/b.txt"},
+      {"https://huggingface.co/org/name", "org/name", "main", ""},
+      {"https://huggingface.co/gpt2/", "gpt2", "main", ""},
+      {"https://hf.co/org/name/tree/dev?x=1", "org/name", "dev", ""},
+      {"https://huggingface.co/org/name/resolve/main/a/b%20c.txt?download=true", "org/name", "main", "a/b c.txt"},
+      {"https://huggingface.co/org/name/blob/refs%2Fpr%2F1/a.txt", "org/name", "refs/pr/1", "a.txt"},
+      {"https://huggingface.co/org/name/resolve/refs/pr/1/a.txt", "org/name", "refs/pr/1", "a.txt"},
+      {"https://huggingface.co/gpt2/resolve/main/a.txt", "gpt2", "main", "a.txt"},
+      {"http://mirror:80/hf/org/name", "org/name", "main", ""}};
+  for (const auto& g : good) {
+    SCOPED_TRACE(g.text);
+    const auto name = hub_name(g.text, hub);
+    ASSERT_TRUE(name);
+    EXPECT_EQ(name->model, g.model);
+    EXPECT_EQ(name->revision, g.revision);
+    EXPECT_EQ(name->file, g.file);
+  }
+  for (const char* text : {"./model",
+                           "../model",
+                           "/model",
+                           "a/b/c",
+                           "runs/",
+                           "~/model",
+                           "model.safetensors",
+                           "org/weights.pth",
+                           "a--b",
+                           "-a",
+                           "a.",
+                           "org/..",
+                           "..",
+                           ".",
+                           "",
+                           "a b",
+                           "org/name@",
+                           "org/name@../x",
+                           "https://example.org/org/name",
+                           "org\\name",
+                           "na\xc3\xafve",
+                           "file:///x",
+                           "reviews.csv",
+                           "model.pth:ema"})
+    EXPECT_FALSE(hub_name(text, hub)) << text;
+  for (const char* text :
+       {"https://huggingface.co/datasets/org/name", "https://huggingface.co/org/name/commits/main",
+        "https://huggingface.co/org/name/resolve/main", "hf://name", "hf://a b/c", "https://huggingface.co/"})
+    EXPECT_NE(error_of([&] { hub_name(text, hub); }), "no error") << text;
+}
+
+TEST(HubEnvironment, Variables) {
+  std::vector<std::unique_ptr<Environment>> cleared;
+  for (const char* name :
+       {"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "XDG_CACHE_HOME", "HF_HUB_OFFLINE", "TRANSFORMERS_OFFLINE",
+        "HF_ENDPOINT", "HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HF_TOKEN_PATH", "HF_HUB_DISABLE_IMPLICIT_TOKEN",
+        "HF_HUB_DISABLE_SYMLINKS", "HF_HUB_ETAG_TIMEOUT", "HF_HUB_DOWNLOAD_TIMEOUT"})
+    cleared.push_back(std::make_unique<Environment>(name, std::nullopt));
+  const TemporaryDirectory folder(fs::temp_directory_path(), "tern-hub-test");
+  const fs::path root = folder.path();
+  const auto put = [&](const char* name, const std::string& value) {
+    return std::make_unique<Environment>(name, value);
+  };
+  const auto home = put("HOME", root.string());
+  EXPECT_EQ(hub_settings().cache, root / ".cache/huggingface/hub");
+  EXPECT_EQ(hub_settings().endpoint, "https://huggingface.co");
+  EXPECT_FALSE(hub_settings().offline);
+  {
+    const auto a = put("XDG_CACHE_HOME", "/xdg");
+    EXPECT_EQ(hub_settings().cache, "/xdg/huggingface/hub");
+    const auto b = put("HF_HOME", "~/hf");
+    EXPECT_EQ(hub_settings().cache, root / "hf/hub");
+    const auto c = put("HUGGINGFACE_HUB_CACHE", "/old");
+    EXPECT_EQ(hub_settings().cache, "/old");
+    const auto d = put("HF_HUB_CACHE", "${HOME}/x$HOME_NOT_SET/$HOME");
+    EXPECT_EQ(hub_settings().cache, root.string() + "/x$HOME_NOT_SET/" + root.string());
+    EXPECT_EQ(hub_settings().token, "");
+    fs::create_directories(root / "hf");
+    std::ofstream(root / "hf/token") << " hf_file \n";
+    EXPECT_EQ(hub_settings().token, "hf_file");
+    const auto e = put("HUGGING_FACE_HUB_TOKEN", "hf_old");
+    EXPECT_EQ(hub_settings().token, "hf_old");
+    const auto f = put("HF_TOKEN", "hf_new\n");
+    EXPECT_EQ(hub_settings().token, "hf_new");
+    const auto g = put("HF_TOKEN", "a\nInjected: b");
+    EXPECT_TRUE(fails([] { hub_settings(); }, {"HF_TOKEN"}));
+    const auto h = put("HF_HUB_DISABLE_IMPLICIT_TOKEN", "yes");
+    EXPECT_EQ(hub_settings().token, "");
+  }
+  const auto a = put("HF_TOKEN_PATH", (root / "my").string());
+  std::ofstream(root / "my") << "hf_my";
+  EXPECT_EQ(hub_settings().token, "hf_my");
+  std::ofstream(root / "my") << std::string(10000, 'x');
+  EXPECT_TRUE(fails([] { hub_settings(); }, {(root / "my").string()}));
+  std::ofstream(root / "my") << "";
+  const auto b = put("HF_ENDPOINT", "http://mirror/"), c = put("HF_HUB_OFFLINE", "on"),
+             d = put("HF_HUB_ETAG_TIMEOUT", "30"), e = put("HF_HUB_DISABLE_SYMLINKS", "1");
+  const HubSettings settings = hub_settings();
+  EXPECT_EQ(settings.endpoint, "http://mirror");
+  EXPECT_TRUE(settings.offline);
+  EXPECT_FALSE(settings.links);
+  EXPECT_EQ(settings.head_seconds, 30);
+  const auto f = put("HF_HUB_OFFLINE", "0"), g = put("TRANSFORMERS_OFFLINE", "1");
+  EXPECT_FALSE(hub_settings().offline);
+  const auto h = put("HF_HUB_DOWNLOAD_TIMEOUT", "soon");
+  EXPECT_TRUE(fails([] { hub_settings(); }, {"HF_HUB_DOWNLOAD_TIMEOUT", "soon"}));
+  const auto i = put("HF_ENDPOINT", "mirror");
+  EXPECT_TRUE(fails([] { hub_settings(); }, {"HF_ENDPOINT", "mirror"}));
+}
+
+}  // namespace
+}  // namespace tern::data
