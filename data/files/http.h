@@ -48,7 +48,8 @@ HttpResponse http_request(const HttpRequest& request,
 struct Redirects {
   std::vector<std::pair<std::string, std::string>> secret = {};  // headers that only trusted origins get
   std::function<bool(const std::string& origin)> trusts = {};    // empty: none but that of the request
-  bool elsewhere = true;  // false: the redirect to an origin that is not trusted is itself the answer
+  /// For a redirect that is itself the answer; `trusted`: whether it leads to a trusted origin. Empty: none is.
+  std::function<bool(const HttpResponse& redirect, bool trusted)> ends_at = {};
 };
 
 /// http_request, and the requests that up to five redirects ask for; `on_body` gets the last answer's body. Throws

@@ -54,7 +54,7 @@ HttpResponse http_follow(HttpRequest request, const Redirects& redirects,
     HttpResponse response = http_request(request, body_of_last);
     if (!is_redirect(response)) return response;
     const std::string next = resolve_url(request.url, response.header("location")), origin = origin_of(next);
-    if (!redirects.elsewhere && !trusted(origin)) return response;
+    if (redirects.ends_at && redirects.ends_at(response, trusted(origin))) return response;
     TERN_CHECK(!request.url.starts_with("https:") || next.starts_with("https:"), "redirected from https to ", next,
                ", which is not encrypted");
     request.url = next;

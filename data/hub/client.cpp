@@ -193,7 +193,10 @@ std::optional<HubListing> HubClient::list(const HubName& name) const {
 
 HubFile HubClient::describe(const HubName& name, const std::string& revision, const std::string& file) const {
   Redirects own = redirects();
-  own.elsewhere = false;  // what is said of the file is in the redirect to another host
+  // What is said of the file is in the redirect to another host, and in any that says something of it.
+  own.ends_at = [](const HttpResponse& redirect, bool trusted) {
+    return !trusted || !redirect.header("x-linked-etag").empty();
+  };
   const HttpResponse response = ask({.url = address_of(name, revision, file),
                                      .head = true,
                                      .headers = {{"Accept-Encoding", "identity"}, {"User-Agent", kAgent}},

@@ -271,6 +271,13 @@ TEST_F(HubTest, OtherHostsGetNoToken) {
   EXPECT_EQ(files_.requests().size(), 0);
 }
 
+TEST_F(HubTest, LargeFilesOnTheHubsOwnHost) {
+  hub_.large_files_at = "";
+  hub_.add_large(weights_);
+  fetch();
+  expect_weights();
+}
+
 TEST_F(HubTest, RedirectsWithoutEnd) {
   hub_.before = [&](const HubRequest& request, HubReply& reply) {
     reply = {.status = 302, .headers = {{"Location", request.path}}};

@@ -289,11 +289,12 @@ TEST_F(ModelFolderTest, LabelsOfTheDataAndOfTheModel) {
 }
 
 TEST_F(ModelFolderTest, AModelThatIsNotOnThisMachine) {
-  expect_error(tern("train distilbert --init distilbert-base-uncased --data curve/data.csv"), 1,
-               {"distilbert-base-uncased: no such folder", "hf download distilbert-base-uncased --local-dir DIR"});
+  expect_error(
+      tern("train distilbert --init distilbert-base-uncased --data curve/data.csv"), 1,
+      {"distilbert-base-uncased: no such folder", "HF_HUB_OFFLINE is set", "tern fetch distilbert-base-uncased"});
   const Result typo = tern("train distilbert --init ./modle --data curve/data.csv");
   expect_error(typo, 1, {"./modle: no such folder"});
-  EXPECT_FALSE(has(typo.err, "hf download"));
+  EXPECT_FALSE(has(typo.err, "hub"));
   expect_error(tern("train vit --data photos/cats"), 1, {"\"photos/cats\": there is no such folder"});
   expect_error(tern("train vit --data curve/data.csv"), 1, {"\"curve/data.csv\" is not a folder"});
   expect_error(tern("train distilbert --data revews.csv"), 1, {"revews.csv"});

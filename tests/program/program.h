@@ -126,7 +126,9 @@ class Process {
       dup2(err[1], 2);
       signal(SIGPIPE, SIG_DFL);
       unsetenv("TERN_DATA");
+      setenv("HF_HUB_OFFLINE", "1", 1);  // a name that is no path is looked for in the cache alone
       setenv("XDG_CACHE_HOME", cache.c_str(), 1);
+      for (const char* name : {"HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}) unsetenv(name);
       if (chdir(where.c_str()) != 0) _exit(126);
       if (setting.in_child) setting.in_child();
       execv(kProgram.c_str(), argv.data());

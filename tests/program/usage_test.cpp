@@ -82,7 +82,7 @@ TEST_F(UsageTest, WrongWordsAndNumbers) {
 }
 
 TEST_F(UsageTest, HelpShowsDefaultsAndAnExample) {
-  for (const std::string command : {"train", "resume", "eval", "predict", "tokenize", "info"}) {
+  for (const std::string command : {"train", "resume", "eval", "predict", "tokenize", "fetch", "info"}) {
     const Result result = succeeds({command, "--help"});
     EXPECT_EQ(result.err, "");
     for (const char* part : {"Example", "--device TEXT=auto", "--seed UINT=42", "--config", "--quiet"})
@@ -91,7 +91,7 @@ TEST_F(UsageTest, HelpShowsDefaultsAndAnExample) {
     EXPECT_EQ(succeeds({"help", command}).out, result.out);
   }
   const Result result = succeeds("--help");
-  for (const std::string command : {"train", "resume", "eval", "predict", "tokenize", "info"})
+  for (const std::string command : {"train", "resume", "eval", "predict", "tokenize", "fetch", "info"})
     EXPECT_TRUE(has(result.out, command));
   EXPECT_EQ(succeeds("help").out, result.out);
   EXPECT_EQ(tern({}).status, 2);

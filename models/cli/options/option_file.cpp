@@ -123,6 +123,14 @@ std::vector<std::string> words_for(const OptionRow& row, const toml::node& node,
   const auto* const boolean = node.as_boolean();
   if (row.is_flag() != (boolean != nullptr))
     throw UsageError(where + (row.is_flag() ? " is true or false" : " takes a value, not true or false"));
+  if (const auto* const array = node.as_array(); array && row.is_list()) {
+    std::vector<std::string> words;
+    for (const toml::node& entry : *array) {
+      words.push_back(row.spec.name + "=" + scalar_text(entry, where));
+      if (words.back().ends_with('=')) throw empty_value(row, where);
+    }
+    return words;
+  }
   if (!boolean) {
     const std::string text = scalar_text(node, where);
     if (text.empty()) throw empty_value(row, where);
