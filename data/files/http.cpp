@@ -113,7 +113,7 @@ HttpResponse http_request(const HttpRequest& request, const HttpBody& on_body) {
   set(CURLOPT_HTTPHEADER, headers.get());
   set(CURLOPT_NOSIGNAL, 1L);
   set(CURLOPT_SUPPRESS_CONNECT_HEADERS, 1L);
-  set(CURLOPT_CONNECTTIMEOUT, 20L);
+  set(CURLOPT_CONNECTTIMEOUT, static_cast<long>(std::min<int64_t>(request.stall_seconds, 20)));
   set(CURLOPT_LOW_SPEED_LIMIT, 1000L);
   set(CURLOPT_LOW_SPEED_TIME, static_cast<long>(request.stall_seconds));
   set(CURLOPT_ERRORBUFFER, static_cast<char*>(message));

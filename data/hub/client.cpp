@@ -15,7 +15,7 @@ namespace {
 
 constexpr size_t kMaxListBytes = size_t{64} << 20;  // some hundred thousand files
 constexpr double kMaxAskedSeconds = 10;             // a longer wait is the user's to decide
-const char* const kAgent = "tern; huggingface-hub-cache";
+const char* const kAgent = "tern";
 
 /// The whole number in the text, if that is all there is.
 std::optional<int64_t> number_in(const std::string& text) {
@@ -178,6 +178,7 @@ std::optional<HubListing> HubClient::list(const HubName& name) const {
   for (int page = 0; !request.url.empty(); ++page) {
     TERN_CHECK(page < kMaxPages, name.model, ": the hub's list of files has more than ", kMaxPages, " pages");
     const HttpResponse answer = ask(request, redirects(), name, &body);
+    if (answer.status == 404 && answer.header("x-error-code").empty()) return std::nullopt;
     if (answer.status != 200) throw error_of(answer, name, "");
     const nlohmann::json tree = parse_json(body, name.model + ": the hub's list of files");
     TERN_CHECK(tree.is_array(), name.model, ": the hub's list of files must be an array, got ", shortened(tree));
@@ -200,7 +201,8 @@ HubFile HubClient::describe(const HubName& name, const std::string& revision, co
   const HttpResponse response = ask({.url = address_of(name, revision, file),
                                      .head = true,
                                      .headers = {{"Accept-Encoding", "identity"}, {"User-Agent", kAgent}},
-                                     .head_seconds = settings_.head_seconds},
+                                     .head_seconds = settings_.head_seconds,
+                                     .stall_seconds = settings_.head_seconds},
                                     own, name, nullptr);
   const std::string what = "file '" + tern::detail::printable(file, 200) + "'";
   const bool redirected = is_redirect(response);

@@ -255,7 +255,7 @@ class ModelFetch {
   std::string from_cache(const std::string& reason) {
     const auto commit = cache_.commit_of(name_.revision);
     std::error_code error;
-    const std::string lacks = shown() + ": " + reason + ", and the cache " + settings_.cache.string() + " lacks ";
+    const std::string lacks = shown() + ": " + reason + ", and the cache " + settings_.cache + " lacks ";
     TERN_CHECK(commit && fs::is_directory(cache_.snapshot(*commit), error), lacks,
                name_.file.empty() ? "the model" : name_.file + " of the model", advice());
     commit_ = *commit;

@@ -2,6 +2,7 @@
 // Models by the names that they have on Hugging Face's hub, fetched into the cache that Python's huggingface_hub has
 // too: each finds what the other fetched.
 
+#include <functional>
 #include <string>
 
 #include "tern/data/hub/names.h"

@@ -1,7 +1,7 @@
 #pragma once
 // Which files of a model are fetched.
 
-#include <functional>
+#include <cstdint>
 #include <string>
 #include <vector>
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 #include <cstdlib>
+#include <filesystem>
+#include <initializer_list>
 
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/input_file.h"
@@ -104,7 +106,7 @@ HubSettings hub_settings() {
   const std::string user = home_folder();
   const fs::path caches = folder_of({"XDG_CACHE_HOME"}, user.empty() ? fs::path() : fs::path(user) / ".cache");
   const fs::path home = folder_of({"HF_HOME"}, caches.empty() ? caches : caches / "huggingface");
-  settings.cache = folder_of({"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}, home.empty() ? home : home / "hub");
+  settings.cache = folder_of({"HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE"}, home.empty() ? home : home / "hub").string();
   settings.token = token_of(home);
   const std::string offline = variable("HF_HUB_OFFLINE");
   settings.offline = is_true(offline.empty() ? variable("TRANSFORMERS_OFFLINE") : offline);

@@ -2,7 +2,6 @@
 // Where Hugging Face's hub and its cache are, by the variables that huggingface_hub 2.4 reads.
 
 #include <cstdint>
-#include <filesystem>
 #include <functional>
 #include <string>
 
@@ -10,7 +9,7 @@ namespace tern::data {
 
 struct HubSettings {
   std::string endpoint = "https://huggingface.co";  // without a slash at its end
-  std::filesystem::path cache = {};                 // holds the folders models--ORG--NAME; empty: there is none
+  std::string cache = {};                           // holds the folders models--ORG--NAME; empty: there is none
   std::string token = {};                           // empty: none is sent
   bool offline = false;
   bool links = true;          // false: a snapshot holds the files themselves

@@ -39,7 +39,7 @@ class HubTest : public FolderTest {
     hub_.large_files_at = files_.url();
     for (const auto& [name, bytes] : repo.large) files_.add_large(bytes);
     settings_ = {.endpoint = hub_.url(),
-                 .cache = root() / "hub",
+                 .cache = (root() / "hub").string(),
                  .head_seconds = 20,
                  .stall_seconds = 20,
                  .wait_seconds = 0.001,
@@ -573,9 +573,9 @@ TEST_F(HubTest, WithoutLinks) {
 
 TEST_F(HubTest, ACacheThatCannotBeWritten) {
   write("file", "");
-  settings_.cache = root() / "file/hub";
+  settings_.cache = (root() / "file/hub").string();
   EXPECT_TRUE(contains(fetch_error(), {"cannot be created", "file/hub", "HF_HUB_CACHE"}));
-  settings_.cache = root() / "hub";
+  settings_.cache = (root() / "hub").string();
   // A full disk: the system refuses the bytes from a certain one on.
   rlimit old{};
   getrlimit(RLIMIT_FSIZE, &old);
@@ -725,14 +725,14 @@ TEST(HubEnvironment, Variables) {
     return std::make_unique<Environment>(name, value);
   };
   const auto home = put("HOME", root.string());
-  EXPECT_EQ(hub_settings().cache, root / ".cache/huggingface/hub");
+  EXPECT_EQ(hub_settings().cache, (root / ".cache/huggingface/hub").string());
   EXPECT_EQ(hub_settings().endpoint, "https://huggingface.co");
   EXPECT_FALSE(hub_settings().offline);
   {
     const auto a = put("XDG_CACHE_HOME", "/xdg");
     EXPECT_EQ(hub_settings().cache, "/xdg/huggingface/hub");
     const auto b = put("HF_HOME", "~/hf");
-    EXPECT_EQ(hub_settings().cache, root / "hf/hub");
+    EXPECT_EQ(hub_settings().cache, (root / "hf/hub").string());
     const auto c = put("HUGGINGFACE_HUB_CACHE", "/old");
     EXPECT_EQ(hub_settings().cache, "/old");
     const auto d = put("HF_HUB_CACHE", "${HOME}/x$HOME_NOT_SET/$HOME");

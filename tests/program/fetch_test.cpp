@@ -1,5 +1,7 @@
 // tern fetch, and models by name where a command takes a model folder, with a hub on this machine.
 
+#include <set>
+
 #include "tern/tests/data/hub_server.h"
 #include "tern/tests/program/program.h"
 
@@ -160,6 +162,58 @@ TEST_F(FetchTest, ACacheThatIsReadOnly) {
   EXPECT_EQ(succeeds("predict org/curve", as_user("the movie\n")).out, succeeds("predict curve", "the movie\n").out);
   expect_error(tern("fetch org/curve --include notes/*", as_user()), 1,
                {"org/curve: notes/a.txt", "Permission denied", "HF_HUB_CACHE"});
+}
+
+/// What a power cut leaves is whole or is fetched again, and a recorded revision has all its files.
+TEST_F(FetchTest, APowerCut) {
+  const auto fetch = [&](const std::string& fault) {
+    Setting setting = online();
+    setting.in_child = [before = setting.in_child, fault, folder = fs::canonical(folder_) / "hub",
+                        preload = test::preload(TERN_DISK_FAULTS)] {
+      before();
+      setenv("TERN_FAULT_FOLDER", folder.c_str(), 1);
+      setenv("TERN_FAULT", fault.c_str(), 1);
+      setenv("LD_PRELOAD", preload.c_str(), 1);
+    };
+    return tern("fetch org/curve --cache hub --quiet", setting);
+  };
+  const std::string folder = "hub/models--org--curve/", model = folder + "snapshots/" + kCommit + "/model.safetensors";
+  ASSERT_EQ(fetch("count:" + file("calls").string()).status, 0);
+  const std::vector<std::string> calls = lines_of(read("calls"));
+  std::set<size_t> points;
+  for (size_t i = 0; i < calls.size(); ++i)
+    if (calls[i].find("model.safetensors") != std::string::npos || calls[i].find("refs") != std::string::npos ||
+        calls[i].starts_with("rename"))
+      points.insert({i + 1, i + 2});
+  ASSERT_GT(points.size(), 8u);
+  const std::string whole = read("curve/model.safetensors"), sum = data::sha256(whole);
+  for (const size_t at : points) {
+    SCOPED_TRACE(at <= calls.size() ? calls[at - 1] : "the end");
+    fs::remove_all(file("hub"));
+    fetch("crash:" + std::to_string(at));
+    if (exists(folder + "blobs/" + sum)) {
+      EXPECT_TRUE(read(folder + "blobs/" + sum) == whole);
+    }
+    if (exists(folder + "refs/main")) {
+      EXPECT_TRUE(exists(model) && read(model) == whole && read(folder + "refs/main") == kCommit);
+    }
+    ASSERT_EQ(tern("fetch org/curve --cache hub --quiet", online()).status, 0);
+    EXPECT_TRUE(read(model) == whole);
+  }
+}
+
+TEST_F(FetchTest, AFullDisk) {
+  Setting setting = online();
+  setting.in_child = [before = setting.in_child, folder = fs::canonical(folder_) / "hub",
+                      preload = test::preload(TERN_DISK_FAULTS)] {
+    before();
+    setenv("TERN_FAULT_FOLDER", folder.c_str(), 1);
+    setenv("TERN_FAULT", "full:12", 1);
+    setenv("LD_PRELOAD", preload.c_str(), 1);
+  };
+  const Result full = tern("fetch org/curve --cache hub --quiet", setting);
+  expect_error(full, 1, {"org/curve: ", "hub", "No space left on device", "HF_HUB_CACHE"});
+  succeeds("fetch org/curve --cache hub", online());
 }
 
 TEST_F(FetchTest, AFileByItsAddress) {

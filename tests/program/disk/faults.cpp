@@ -210,6 +210,20 @@ ssize_t write(int descriptor, const void* data, size_t bytes) {
       });
 }
 
+// Behind the end of a file, as far as the journal is concerned.
+ssize_t pwrite(int descriptor, const void* data, size_t bytes, off_t at) {
+  static auto* const real = next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
+  const std::string path = path_of(descriptor);
+  const auto note = [&](auto& j) { j.writes(path); };
+  return change(
+      "write", path, true, [&] { return real(descriptor, data, bytes, at); }, note,
+      [&] {
+        note(Disk::get().journal);
+        (void)!real(descriptor, data, bytes / 2, at);
+      });
+}
+ssize_t pwrite64(int descriptor, const void* data, size_t bytes, off_t at) __attribute__((alias("pwrite")));
+
 ssize_t writev(int descriptor, const iovec* parts, int count) {
   ssize_t sum = 0;
   for (int i = 0; i < count; ++i) {
@@ -238,6 +252,14 @@ int rename(const char* from, const char* to) {
   const std::string whole_from = absolute(from), whole_to = absolute(to);
   return change(
       "rename", whole_to, true, [&] { return real(from, to); }, [&](auto& j) { j.renames(whole_from, whole_to); });
+}
+
+int symlink(const char* target, const char* path) {
+  static auto* const real = next<int(const char*, const char*)>("symlink");
+  const std::string whole = absolute(path);
+  if (exists(whole)) return real(target, path);
+  return change(
+      "link", whole, true, [&] { return real(target, path); }, [&](auto& j) { j.creates_link(whole); });
 }
 
 int mkdir(const char* path, mode_t mode) {

@@ -24,6 +24,7 @@ class Journal {
     unsynced_[path] = 0;
     changes_.push_back({Kind::kCreate, path, "", "", false});
   }
+  void creates_link(const std::string& path) { changes_.push_back({Kind::kCreate, path, "", "", false}); }
   void creates_folder(const std::string& path) { changes_.push_back({Kind::kCreate, path, "", "", true}); }
   void removes_file(const std::string& path) { changes_.push_back({Kind::kRemove, path, "", keep(path), false}); }
   void removes_folder(const std::string& path) { changes_.push_back({Kind::kRemove, path, "", "", true}); }
