@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <numeric>
+#include <utility>
 
 #include "tern/kernels/base/check.h"
 
@@ -61,6 +62,33 @@ SymbolicSize SymbolicSize::symbol(int index, int count) {
   term.powers[static_cast<size_t>(index)] = 1;
   size.terms_.push_back(term);
   return size;
+}
+
+SymbolicSize SymbolicSize::sum(const SymbolicSize& a, const SymbolicSize& b) {
+  std::map<std::vector<int>, int64_t, std::greater<>> factors;
+  const auto add = [&](const SymbolicSize& from, int64_t scale) {
+    for (const Term& term : from.terms_) {
+      std::vector<int> powers = term.powers;
+      while (!powers.empty() && powers.back() == 0) powers.pop_back();
+      factors[powers] += term.factor * scale;
+    }
+  };
+  add(a, b.divisor_);
+  add(b, a.divisor_);
+  SymbolicSize result;
+  result.divisor_ = a.divisor_ * b.divisor_;
+  int64_t divisor = result.divisor_;
+  for (const auto& [powers, factor] : factors) divisor = std::gcd(divisor, factor);
+  result.divisor_ /= divisor;
+  for (const auto& [powers, factor] : factors)
+    if (factor != 0) result.terms_.push_back({factor / divisor, powers});
+  return result;
+}
+
+SymbolicSize SymbolicSize::difference(const SymbolicSize& a, const SymbolicSize& b) {
+  SymbolicSize negative = b;
+  for (Term& term : negative.terms_) term.factor = -term.factor;
+  return sum(a, negative);
 }
 
 bool SymbolicSize::is_constant() const {

@@ -21,6 +21,9 @@ class SymbolicSize {
   /// One symbol of `count`.
   static SymbolicSize symbol(int index, int count);
 
+  static SymbolicSize sum(const SymbolicSize& a, const SymbolicSize& b);
+  static SymbolicSize difference(const SymbolicSize& a, const SymbolicSize& b);
+
   bool is_constant() const;
   /// Throws Error unless is_constant().
   int64_t constant() const;
@@ -29,7 +32,9 @@ class SymbolicSize {
   /// Its value for these sizes of the symbols. Throws Error when that is not whole, or does not fit 64 bits.
   int64_t at(const std::vector<int64_t>& symbols) const;
   std::string str(const std::vector<std::string>& names) const;
+  /// The number is the sum of the terms, divided by divisor().
   const std::vector<Term>& terms() const { return terms_; }
+  int64_t divisor() const { return divisor_; }
 
   friend bool operator==(const SymbolicSize& a, const SymbolicSize& b);
 

@@ -271,8 +271,15 @@ class GraphBuilder {
     for (size_t i = 0; i < first.inputs.size(); ++i)
       name_of(first.inputs[i]) =
           i < options.input_names.size() ? options.input_names[i] : detail::concatenate("input", i);
-    for (size_t i = 0; i < options.output_names.size() && i < first.outputs.size(); ++i)
-      name_of(first.outputs[i]) = options.output_names[i];
+    for (size_t i = 0; i < first.outputs.size(); ++i) {
+      const auto output = static_cast<size_t>(first.outputs[i]);
+      const bool made = std::find(first.inputs.begin(), first.inputs.end(), first.outputs[i]) == first.inputs.end() &&
+                        !first.values[output].constant;
+      if (i < options.output_names.size())
+        name_of(first.outputs[i]) = options.output_names[i];
+      else if (made)
+        name_of(first.outputs[i]) = detail::concatenate("output", i);
+    }
     graph_.remove_unused();
     return std::move(graph_);
   }

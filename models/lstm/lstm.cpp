@@ -79,6 +79,12 @@ Tensor LstmClassifier::pool(const nn::RecurrentOutput& states, const RecurrentLa
     return config_.bidirectional ? cat({states.state.hidden[last - 2], states.state.hidden[last - 1]}, 1)
                                  : states.state.hidden[last - 1];
   }
+  if (tern::detail::active_trace()) {  // a graph has sizes and no lengths
+    const int64_t steps = layout.batch() > 0 ? layout.lengths()[0] : 1;
+    TERN_CHECK(layout.rows() == layout.batch() * steps, "LSTM: it is traced with sequences of several lengths");
+    const Tensor outputs = states.output.reshape({layout.batch(), steps, config_.pooled()});
+    return config_.pooling == "max" ? max(outputs, {1}) : mean(outputs, {1});
+  }
   const auto reduction = config_.pooling == "max" ? ScatterReduction::kMax : ScatterReduction::kMean;
   return index_reduce(zeros({layout.batch(), config_.pooled()}, states.output.options()), 0, sequences_of(layout),
                       states.output, reduction, false);

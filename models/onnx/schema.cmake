@@ -12,5 +12,6 @@ target_link_libraries(tern_onnx_schema PRIVATE tern_options protobuf::libprotobu
 target_compile_options(tern_onnx_schema PRIVATE -w -O1)
 target_include_directories(${TERN_OBJECTS_models} SYSTEM PRIVATE ${schema})
 target_sources(${TERN_OBJECTS_models} PRIVATE $<TARGET_OBJECTS:tern_onnx_schema>)
-set_source_files_properties(${PROJECT_SOURCE_DIR}/models/onnx/model_file.cpp PROPERTIES
+set_source_files_properties(${PROJECT_SOURCE_DIR}/models/onnx/model_file.cpp
+                            ${PROJECT_SOURCE_DIR}/models/onnx/export/model_writer.cpp PROPERTIES
                             OBJECT_DEPENDS ${schema}/onnx.pb.h)

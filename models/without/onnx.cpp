@@ -1,6 +1,7 @@
 // TERN_ONNX=OFF.
 
 #include "tern/kernels/base/check.h"
+#include "tern/models/onnx/export/exporter.h"
 #include "tern/models/onnx/model_file.h"
 #include "tern/models/onnx/weights.h"
 
@@ -12,6 +13,10 @@ ModelDef read_model(const std::string& path) {
 
 void rewrite_file(const std::string& source, const std::string&, const std::vector<SavedTensor>&) {
   read_model(source);
+}
+
+void write_model(const ModelDef&, const std::string& path, int64_t) {
+  fail("cannot write ", path, ": this build of Tern has no protobuf; configure Tern with -DTERN_ONNX=ON");
 }
 
 }  // namespace tern::onnx

@@ -102,8 +102,9 @@ RecurrentLayout RecurrentLayout::padded(int64_t batch, int64_t steps, bool batch
 }
 
 void visit_arguments(RecurrentLayout& layout, detail::ArgumentVisitor& visitor) {
-  if (layout.data().padded) {
-    int64_t batch = layout.batch(), steps = layout.data().sorted.empty() ? 1 : layout.data().sorted[0];
+  const std::vector<int64_t>& sorted = layout.data().sorted;
+  if (layout.data().padded || (!sorted.empty() && sorted.front() == sorted.back())) {  // of one length
+    int64_t batch = layout.batch(), steps = sorted.empty() ? 1 : sorted[0];
     const int64_t batch_before = batch, steps_before = steps;
     visitor.integer(batch);
     visitor.integer(steps);
