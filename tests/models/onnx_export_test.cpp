@@ -1,16 +1,22 @@
 // Models written as ONNX files and read again: the outputs are those of the model. core/... node tests of ONNX are the
-// reference of the reader; models_onnx_runtime_slow_test has onnxruntime read such files.
+// reference of the reader. Where TERN_PYTHON names a Python with onnx and onnxruntime, they read the files too.
 
 #include "tern/models/onnx/export.h"
 
+#include <cstdlib>
+
 #include "tern/core/autograd/grad_mode.h"
+#include "tern/core/io/npy.h"
 #include "tern/core/ops/ops.h"
 #include "tern/data/samples/token_batch.h"
 #include "tern/models/families.h"
+#include "tern/models/model_graph.h"
 #include "tern/models/onnx/onnx.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/core/fresh.h"
 #include "tern/tests/errors.h"
+#include "tern/tests/places.h"
+#include "tern/tests/support/sanitizer.h"
 #include "tern/tests/support/temporary_folder.h"
 
 namespace tern::models {
@@ -31,13 +37,17 @@ class OnnxExport : public testing::Test {
  protected:
   /// Writes the graph of fn with each opset, reads it, and compares outputs for `others`.
   void check(const TracedFunction& fn, const Tensors& inputs, const TraceOptions& options,
-             const std::vector<Tensors>& others, double relative = 1e-5) {
-    const Graph graph = trace(fn, inputs, options);
+             const std::vector<Tensors>& others) {
+    check(trace(fn, inputs, options), fn, others);
+  }
+  void check(const Graph& graph, const TracedFunction& fn, const std::vector<Tensors>& others) {
+    constexpr double relative = 1e-5;
     for (const int64_t opset : {17, 20, 23}) {
       SCOPED_TRACE(opset);
-      const std::string path = folder_ / "model.onnx";
+      const std::string name = std::to_string(files_++), path = folder_ / (name + ".onnx");
       onnx::save(graph, path, {.opset = opset});
       const auto model = onnx::load(path);
+      keep(name, others.back(), fn(others.back()));
       const NoGrad off;
       for (const Tensors& in : others) {
         const Tensors found = model->forward(in), expected = fn(in);
@@ -46,6 +56,25 @@ class OnnxExport : public testing::Test {
       }
     }
   }
+  /// For Python: what a file's model is run on, and what it must give.
+  void keep(const std::string& name, const Tensors& inputs, const Tensors& outputs) {
+    const NoGrad off;
+    for (size_t i = 0; i < inputs.size(); ++i)
+      save_npy(inputs[i], folder_ / (name + ".in" + std::to_string(i) + ".npy"));
+    for (size_t i = 0; i < outputs.size(); ++i)
+      save_npy(outputs[i].detach(), folder_ / (name + ".out" + std::to_string(i) + ".npy"));
+  }
+
+  /// In a Python with onnx and onnxruntime, which TERN_PYTHON names, they read the files too.
+  void TearDown() override {
+    const char* const python = std::getenv("TERN_PYTHON");
+    if (!python || files_ == 0 || test::kSanitized) return;
+    const std::string command = "'" + std::string(python) + "' '" + test::source_dir() +
+                                "/tests/models/python/check_onnx.py' '" + folder_.path().string() + "' 1e-4 2>&1";
+    EXPECT_EQ(std::system(command.c_str()), 0);
+  }
+
+  int files_ = 0;
   test::TemporaryFolder folder_;
   Generator generator_ = test::fresh_generator();
 };
@@ -59,37 +88,32 @@ TEST_F(OnnxExport, EveryFamily) {
       SCOPED_TRACE(family.name + " " + name);
       BuildOptions options;
       options.labels = {"a", "b", "c"};
+      options.image_size = 32;
       const std::unique_ptr<Model> model = family.make(name, options);
+      test::expect_contains(test::error_of([&] { graph_of(*model); }), {"training mode", "eval()"});
       model->eval();
+      const Graph graph = graph_of(*model);
       if (const auto* text = dynamic_cast<const SequenceClassifier*>(model.get())) {
-        const auto ids = [&](int64_t batch, int64_t length) {
-          return (rand({batch, length}, generator_) * 90 + 5).to(int64);
+        const auto inputs = [&](int64_t batch, int64_t length) {
+          Tensors in = {(rand({batch, length}, generator_) * 90 + 5).to(int64)};
+          if (!text->reads_lengths()) {
+            in.push_back((rand({batch, length}, generator_) > 0.4).to(int64));
+            in[1].slice(1, 0, 1).fill_(1);
+          }
+          return in;
         };
-        const bool by_lengths = text->reads_lengths();
-        const auto fn = [&](const Tensors& in) {
-          return Tensors{text->forward(data::padded_input(in[0], in.size() > 1 ? in[1] : Tensor()))};
-        };
-        const auto inputs = [&](int64_t batch, int64_t length, const Tensor& mask) {
-          return by_lengths ? Tensors{ids(batch, length)} : Tensors{ids(batch, length), mask};
-        };
-        TraceOptions traced{.names = model->state_dict(),
-                            .dynamic = {{0, 0, "batch"}, {0, 1, "length"}},
-                            .input_names = {"input_ids", "attention_mask"},
-                            .output_names = {"logits"}};
-        if (!by_lengths) traced.dynamic.insert(traced.dynamic.end(), {{1, 0, "batch"}, {1, 1, "length"}});
-        check(fn, inputs(2, 5, ones({2, 5}, {.dtype = int64})), traced,
-              {inputs(3, 4, tensor({1., 1, 1, 0, 1, 0, 0, 0, 1, 1, 1, 1}).reshape({3, 4}).to(int64)),
-               inputs(1, 1, ones({1, 1}, {.dtype = int64}))});
+        check(graph,
+              [&](const Tensors& in) {
+                return Tensors{text->forward(data::padded_input(in[0], in.size() > 1 ? in[1] : Tensor()))};
+              },
+              {inputs(3, 4), inputs(1, 1), inputs(2, 9)});
       } else {
         const auto& image = dynamic_cast<const ImageClassifier&>(*model);
-        const int64_t side = family.name == "vit" ? image.input().size : 32;
-        const auto fn = [&](const Tensors& in) { return Tensors{image.forward(in[0])}; };
+        const int64_t side = image.input().size;
         const auto images = [&](int64_t n) {
           return Tensors{randn({n, image.input().channels, side, side}, generator_)};
         };
-        check(fn, images(2),
-              {.names = model->state_dict(), .dynamic = {{0, 0, "batch"}}, .input_names = {"pixel_values"}},
-              {images(1), images(3)});
+        check(graph, [&](const Tensors& in) { return Tensors{image.forward(in[0])}; }, {images(1), images(3)});
       }
     }
   }
