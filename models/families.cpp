@@ -6,6 +6,7 @@
 
 #include "tern/core/io/json.h"
 #include "tern/core/io/state_file.h"
+#include "tern/models/bert/bert.h"
 #include "tern/models/cnn/cnn.h"
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/hf_config.h"
@@ -19,7 +20,8 @@ namespace {
 namespace fs = std::filesystem;
 
 std::vector<ModelFamily>& table() {
-  static std::vector<ModelFamily> families = {distilbert_family(), vit_family(), cnn_family(), lstm_family()};
+  static std::vector<ModelFamily> families = {distilbert_family(), bert_family(), vit_family(), cnn_family(),
+                                              lstm_family()};
   return families;
 }
 

@@ -39,18 +39,14 @@ class Model : public nn::Module {
   }
 };
 
-/// Logits of sequences of tokens.
-class SequenceClassifier : public Model {
+/// Reads sequences of tokens.
+class TextModel : public Model {
  public:
   using Model::Model;
-  /// Logits [sequences, labels].
-  virtual Tensor forward(const data::TokenInput& input) const = 0;
-  /// What the classifier's last linear layer reads of each sequence, before its dropout: [sequences, width]. Without
-  /// dropout forward(input) is forward_head(features(input)), bit for bit. Throws Error if the family has none.
-  virtual Tensor features(const data::TokenInput& /*input*/) const { fail_without_features(); }
-  /// Logits [n, labels] of features [n, width]. keys: int64 [n] or undefined, of the dropout masks.
-  virtual Tensor forward_head(const Tensor& /*features*/, const Tensor& /*keys*/ = {}) const {
-    fail_without_features();
+  /// The last hidden states of all rows, [rows, width]; rows of padding have no meaning. Throws Error if the family has
+  /// none.
+  virtual Tensor hidden_states(const data::TokenInput& /*input*/) const {
+    fail(type_name(), ": this model has no hidden_states(): it has no state for each token");
   }
   virtual int64_t vocab_size() const = 0;
   /// The longest sequence that the model takes.
@@ -60,6 +56,21 @@ class SequenceClassifier : public Model {
   /// Floating-point operations of one forward pass over sequences of these lengths (two per multiply-add); training
   /// takes three times as many.
   virtual double forward_flops(const std::vector<int64_t>& lengths) const = 0;
+};
+
+/// Logits of sequences of tokens.
+class SequenceClassifier : public TextModel {
+ public:
+  using TextModel::TextModel;
+  /// Logits [sequences, labels].
+  virtual Tensor forward(const data::TokenInput& input) const = 0;
+  /// What the classifier's last linear layer reads of each sequence, before its dropout: [sequences, width]. Without
+  /// dropout forward(input) is forward_head(features(input)), bit for bit. Throws Error if the family has none.
+  virtual Tensor features(const data::TokenInput& /*input*/) const { fail_without_features(); }
+  /// Logits [n, labels] of features [n, width]. keys: int64 [n] or undefined, of the dropout masks.
+  virtual Tensor forward_head(const Tensor& /*features*/, const Tensor& /*keys*/ = {}) const {
+    fail_without_features();
+  }
 };
 
 /// Logits of images.

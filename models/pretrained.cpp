@@ -73,7 +73,7 @@ void load_weights(Model& model, const std::string& path, const PublicWeights& we
                   const HeadChoice& head) {
   FromCheckpointOptions rules{
       .optional_prefixes = {}, .ignored_prefixes = weights.ignored_prefixes, .model = weights.model};
-  if (options.allow_new_head) rules.optional_prefixes = weights.head_prefixes;
+  if (options.allow_new_head || options.encoder_only) rules.optional_prefixes = weights.head_prefixes;
   const StateView all = model.state_dict();
   StateView found = from_checkpoint_names(weights.names ? *weights.names : own_names(model), all, weights.tensors,
                                           weights.file.path, rules);
@@ -86,7 +86,7 @@ void load_weights(Model& model, const std::string& path, const PublicWeights& we
     });
   model.load_state_dict(found, {.strict = false});
   verify_files_of(weights.file.tensors);
-  if (!options.log) return;
+  if (!options.log || options.encoder_only) return;
   if (found.size() < all.size())
     options.log(path + ": a new classification head for " + std::to_string(labels) +
                 (labels == 1 ? " label" : " labels") +

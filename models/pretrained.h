@@ -36,6 +36,8 @@ struct BuildOptions {
   int64_t heads = 0;  // of weights without a config.json; 0: heads of 64 dimensions, as in all published ones
   /// Initializes a missing classification head instead of failing: for fine-tuning a bare encoder.
   bool allow_new_head = false;
+  /// Of a text model hidden_states() alone is wanted: a head is read if the file has one, and not missed otherwise.
+  bool encoder_only = false;
   /// Called with one line that says whether the head is kept or new, and why.
   std::function<void(const std::string&)> log = {};
 

@@ -15,6 +15,7 @@ struct TokenInput {
   Tensor positions;   // int32 or int64 [rows]: 0, 1, 2, ... in each sequence
   Tensor first_rows;  // int64 [sequences]: the row of each sequence's first token; 0 for an empty sequence
   SequenceLayout layout;
+  Tensor token_types = {};  // int32 or int64 [rows]: BERT's segments; undefined: all 0
 
   int64_t sequences() const { return layout.sequences(); }
   bool padded() const { return layout.key_mask.defined(); }
@@ -22,8 +23,9 @@ struct TokenInput {
   Tensor sequence_keys() const;
 };
 
-/// Padded sequences: ids [batch, length] of int64 or int32, mask [batch, length] (0 where padded) or undefined.
-TokenInput padded_input(const Tensor& ids, const Tensor& mask = {});
+/// Padded sequences: ids [batch, length] of int64 or int32, mask [batch, length] (0 where padded) or undefined,
+/// token_types as ids or undefined.
+TokenInput padded_input(const Tensor& ids, const Tensor& mask = {}, const Tensor& token_types = {});
 
 /// A step's input for a text model: sequence s has the token rows layout.offsets[s] .. layout.offsets[s + 1] - 1.
 ///
@@ -48,7 +50,8 @@ struct TokenBatch : TokenInput {
   int64_t step = 0;  // within the epoch
 
   std::vector<Tensor*> tensors() {
-    return {&tokens, &positions, &first_rows, &layout.offsets, &layout.key_mask, &layout.row_keys, &labels};
+    return {&tokens,          &positions,       &first_rows,  &layout.offsets,
+            &layout.key_mask, &layout.row_keys, &token_types, &labels};
   }
   /// Copies the batch to another device.
   TokenBatch to(Device device) const { return to_device(*this, device); }

@@ -28,8 +28,7 @@ class DistilBert final : public SequenceClassifier {
   void save_pretrained(const std::string& dir) const override;
 
   Tensor forward(const data::TokenInput& input) const override;
-  /// The last hidden states of all rows: [rows, width].
-  Tensor hidden_states(const data::TokenInput& input) const;
+  Tensor hidden_states(const data::TokenInput& input) const override;
   /// The pre-classifier's result, [sequences, width].
   Tensor features(const data::TokenInput& input) const override;
   Tensor forward_head(const Tensor& features, const Tensor& keys = {}) const override;

@@ -4,34 +4,10 @@
 
 #include "tern/optim/optim.h"
 #include "tern/tests/models/golden.h"
+#include "tern/tests/models/golden_texts.h"
 
 namespace tern::models {
 namespace {
-
-/// Packs the sequences of a padded batch without the padding.
-data::TokenInput packed(const Tensor& ids, const Tensor& mask) {
-  std::vector<int64_t> lengths, tokens, positions, first;
-  const std::vector<int64_t> all = ids.to_vector<int64_t>(), keep = mask.to_vector<int64_t>();
-  for (int64_t s = 0; s < ids.size(0); ++s) {
-    first.push_back(static_cast<int64_t>(tokens.size()));
-    int64_t n = 0;
-    for (int64_t i = 0; i < ids.size(1); ++i) {
-      const size_t at = static_cast<size_t>(s * ids.size(1) + i);
-      if (keep[at] == 0) continue;
-      tokens.push_back(all[at]);
-      positions.push_back(n++);
-    }
-    lengths.push_back(n);
-  }
-  const int64_t total = static_cast<int64_t>(tokens.size());
-  return {from_vector(tokens, {total}), from_vector(positions, {total}),
-          from_vector(first, {static_cast<int64_t>(first.size())}), packed_layout(lengths)};
-}
-
-data::TokenInput input_of(const StateView& expected, bool pack) {
-  const Tensor ids = find(expected, "input_ids"), mask = find(expected, "attention_mask");
-  return pack ? packed(ids, mask) : data::padded_input(ids, mask);
-}
 
 class Golden : public ::testing::TestWithParam<std::tuple<std::string, bool>> {};
 
