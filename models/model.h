@@ -73,6 +73,22 @@ class SequenceClassifier : public TextModel {
   }
 };
 
+/// A label for each token.
+class TokenClassifier : public TextModel {
+ public:
+  using TextModel::TextModel;
+  /// Logits [rows, labels].
+  virtual Tensor forward(const data::TokenInput& input) const = 0;
+};
+
+/// The words behind masked tokens.
+class MaskedWordModel : public TextModel {
+ public:
+  using TextModel::TextModel;
+  /// Logits [n, vocab_size] of these rows (int64 [n]), or of all rows if undefined.
+  virtual Tensor forward(const data::TokenInput& input, const Tensor& rows = {}) const = 0;
+};
+
 /// Logits of images.
 class ImageClassifier : public Model {
  public:

@@ -58,7 +58,7 @@ TaggedSet read_conll(const std::string& path, const std::vector<std::string>& kn
   return set;
 }
 
-TaggedTokens tokenize(const TaggedSet& set, const WordPiece& tokenizer, int64_t max_length) {
+TaggedTokens tokenize(const TaggedSet& set, const Tokenizer& tokenizer, int64_t max_length) {
   TERN_CHECK(max_length >= 2, "tokenize: max_length must be at least 2, for [CLS] and [SEP], got ", max_length);
   TaggedTokens tagged;
   std::vector<int32_t>& ids = tagged.tokens.ids;

@@ -37,6 +37,6 @@ struct TaggedTokens {
   /// `tagged` is shared with the loader.
   static std::function<void(TokenBatch& batch)> labels_of(std::shared_ptr<const TaggedTokens> tagged);
 };
-TaggedTokens tokenize(const TaggedSet& set, const WordPiece& tokenizer, int64_t max_length);
+TaggedTokens tokenize(const TaggedSet& set, const Tokenizer& tokenizer, int64_t max_length);
 
 }  // namespace tern::data

@@ -45,8 +45,13 @@ std::string cache_key(const TextSet& set, const TokenizeOptions& options) {
   digest.update(std::string_view(kMagic));
   digest.update(set.content_hash());
   digest.update(sha256(options.tokenizer_key));
-  for (const int64_t number : {options.max_length, int64_t{options.first_id}, int64_t{options.last_id}}) {
-    digest.update(static_cast<uint64_t>(number));
+  digest.update(static_cast<uint64_t>(options.max_length));
+  for (const auto& ids : {options.around.before, options.around.after})
+    for (const int32_t id : ids) digest.update(static_cast<uint64_t>(int64_t{id}));
+  // Said only where it is not as in the first files of the cache.
+  if (options.around.before.size() != 1 || options.around.after.size() != 1 || options.cuts_left) {
+    digest.update(static_cast<uint64_t>(options.around.before.size()));
+    digest.update(static_cast<uint64_t>(options.cuts_left));
   }
   return digest.hex();
 }
@@ -82,7 +87,7 @@ std::optional<TokenSet> read_cache(const fs::path& path, const std::string& key,
   bool good = tokens.offsets.front() == 0 && tokens.offsets.back() == header.ids;
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t begin = tokens.offsets[row], end = tokens.offsets[row + 1];
-    good = good && begin >= 0 && end >= begin && end - begin >= 2 && end - begin <= max_length;
+    good = good && begin >= 0 && end >= begin && end - begin >= 1 && end - begin <= max_length;
   }
   return good ? std::optional(std::move(tokens)) : std::nullopt;
 }
@@ -102,13 +107,23 @@ void write_cache(const fs::path& path, const std::string& key, const TokenSet& t
 TokenSet encode_rows(const TextSet& set, const Encode& encode, const TokenizeOptions& options, int64_t begin,
                      int64_t end) {
   TokenSet tokens;
+  std::vector<int32_t>& ids = tokens.ids;
+  const auto& [before, after] = options.around;
+  const auto room =
+      static_cast<std::ptrdiff_t>(options.max_length) - static_cast<std::ptrdiff_t>(options.around.size());
   for (int64_t row = begin; row < end; ++row) {
-    tokens.ids.push_back(options.first_id);
-    encode(set.text(row), tokens.ids);
-    const int64_t max_tokens = tokens.offsets.back() + options.max_length - 1;
-    if (static_cast<int64_t>(tokens.ids.size()) > max_tokens) tokens.ids.resize(static_cast<size_t>(max_tokens));
-    tokens.ids.push_back(options.last_id);
-    tokens.offsets.push_back(static_cast<int64_t>(tokens.ids.size()));
+    ids.insert(ids.end(), before.begin(), before.end());
+    const auto first = static_cast<std::ptrdiff_t>(ids.size());
+    encode(set.text(row), ids);
+    const std::ptrdiff_t excess = static_cast<std::ptrdiff_t>(ids.size()) - first - room;
+    if (excess > 0 && options.cuts_left)
+      ids.erase(ids.begin() + first, ids.begin() + first + excess);
+    else if (excess > 0)
+      ids.resize(static_cast<size_t>(first + room));
+    ids.insert(ids.end(), after.begin(), after.end());
+    TERN_CHECK(static_cast<int64_t>(ids.size()) > tokens.offsets.back(), set.name, ": row ", row,
+               " has no tokens, and the tokenizer puts none around a text; remove the row");
+    tokens.offsets.push_back(static_cast<int64_t>(ids.size()));
   }
   return tokens;
 }
@@ -180,8 +195,9 @@ std::string token_cache_path(const TextSet& set, const TokenizeOptions& options)
 }
 
 TokenSet tokenize(const TextSet& set, const Encode& encode, const TokenizeOptions& options) {
-  TERN_CHECK(options.max_length >= 2, "tokenize: max_length must be at least 2 (both special tokens), got ",
-             options.max_length);
+  const auto least = std::max<int64_t>(1, static_cast<int64_t>(options.around.size()));
+  TERN_CHECK(options.max_length >= least, "tokenize: max_length must be at least ", least,
+             " (the tokens around a text), got ", options.max_length);
   if (options.tokenizer_key.empty()) return encode_all(set, encode, options);
   const std::string key = cache_key(set, options);
   const fs::path path = cache_path(key);
@@ -202,13 +218,16 @@ TokenSet tokenize(const TextSet& set, const Encode& encode, const TokenizeOption
   return tokens;
 }
 
-TokenSet tokenize(const TextSet& set, const WordPiece& tokenizer, int64_t max_length,
+TokenizeOptions tokenize_options(const Tokenizer& tokenizer, int64_t max_length) {
+  return {.max_length = max_length,
+          .around = tokenizer.around(),
+          .cuts_left = tokenizer.limits().cuts_left,
+          .tokenizer_key = tokenizer.content_hash()};
+}
+
+TokenSet tokenize(const TextSet& set, const Tokenizer& tokenizer, int64_t max_length,
                   const std::function<void(const std::string&)>& log) {
-  TokenizeOptions options;
-  options.max_length = max_length;
-  options.first_id = tokenizer.cls_id();
-  options.last_id = tokenizer.sep_id();
-  options.tokenizer_key = tokenizer.content_hash();
+  TokenizeOptions options = tokenize_options(tokenizer, max_length);
   options.log = log;
   return tokenize(
       set, [&](std::string_view text, std::vector<int32_t>& ids) { tokenizer.encode(text, ids); }, options);

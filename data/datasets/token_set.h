@@ -34,24 +34,28 @@ struct TokenSet {
 using Encode = std::function<void(std::string_view text, std::vector<int32_t>& ids)>;
 
 struct TokenizeOptions {
-  int64_t max_length = 512;  // tokens a row at most, both special tokens included; at least 2
-  int32_t first_id = 0;      // before every text: [CLS]
-  int32_t last_id = 0;       // after every text, also a truncated one: [SEP]
+  int64_t max_length = 512;  // tokens a row at most, those around it included; one more than these at least
+  TokensAround around = {};  // every text, also a truncated one: [CLS] and [SEP]
+  bool cuts_left = false;    // a text that is too long loses its beginning, not its end
   int threads = 0;           // 0: one for each hardware thread
   /// Names the vocabulary and every option of the tokenizer, by content (a hash). Empty: no cache.
   std::string tokenizer_key = {};
   std::function<void(const std::string&)> log = {};
 };
 
-/// [first, ids..., last] of every text, truncated to max_length: read from the cache, or encoded by `threads` threads
-/// and cached. The result does not depend on the number of threads. The cache is a file in cache_directory()/tokens,
-/// named by a SHA-256 of texts, tokenizer key and options. A damaged file is rewritten; when it cannot be written,
-/// `log` gets one line and nothing is cached. Throws what `encode` throws (of the first failing row).
+/// [before..., ids..., after...] of every text, truncated to max_length: read from the cache, or encoded by `threads`
+/// threads and cached. The result does not depend on the number of threads. The cache is a file in
+/// cache_directory()/tokens, named by a SHA-256 of texts, tokenizer key and options. A damaged file is rewritten; when
+/// it cannot be written, `log` gets one line and nothing is cached. Throws what `encode` throws (of the first failing
+/// row), and Error for a row without any token.
 TokenSet tokenize(const TextSet& set, const Encode& encode, const TokenizeOptions& options);
 
-/// The same with a WordPiece tokenizer, its [CLS], [SEP] and key.
-TokenSet tokenize(const TextSet& set, const WordPiece& tokenizer, int64_t max_length,
+/// The same with a tokenizer, what it puts around a text, and its key.
+TokenSet tokenize(const TextSet& set, const Tokenizer& tokenizer, int64_t max_length,
                   const std::function<void(const std::string&)>& log = {});
+
+/// The options of a tokenizer.
+TokenizeOptions tokenize_options(const Tokenizer& tokenizer, int64_t max_length);
 
 /// The cache file of tokenize(); empty without a tokenizer key or cache folder.
 std::string token_cache_path(const TextSet& set, const TokenizeOptions& options);

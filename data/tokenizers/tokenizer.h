@@ -11,6 +11,24 @@
 
 namespace tern::data {
 
+/// Tokens with a meaning of their own: [UNK], [CLS], [SEP], [PAD] and [MASK] of BERT.
+enum class SpecialToken : std::uint8_t { kUnknown, kClassify, kSeparator, kPadding, kMask };
+
+/// BERT's name of it: "[CLS]".
+const char* name_of(SpecialToken token);
+
+/// The ids that are put around a text.
+struct TokensAround {
+  std::vector<std::int32_t> before, after;
+  std::size_t size() const { return before.size() + after.size(); }
+};
+
+/// How long texts may be.
+struct TextLimits {
+  std::int64_t max_length = 0;  ///< the most tokens, those around a text included; 0: not known
+  bool cuts_left = false;       ///< a text that is too long loses its beginning, not its end
+};
+
 /// An immutable tokenizer: many threads may encode at once. Malformed UTF-8 counts as U+FFFD.
 class Tokenizer {
  public:
@@ -32,6 +50,20 @@ class Tokenizer {
   virtual std::optional<std::int32_t> id(std::string_view token) const = 0;
   /// All ids are smaller.
   virtual std::int64_t vocab_size() const = 0;
+  /// What encode_special() puts around a text. Throws Error if the vocabulary lacks a token for it.
+  virtual TokensAround around() const = 0;
+  virtual std::optional<std::int32_t> special(SpecialToken token) const = 0;
+  /// Throw Error if there is no such token.
+  std::int32_t cls_id() const { return required(SpecialToken::kClassify); }
+  std::int32_t sep_id() const { return required(SpecialToken::kSeparator); }
+  std::int32_t pad_id() const { return required(SpecialToken::kPadding); }
+  std::int32_t mask_id() const { return required(SpecialToken::kMask); }
+  /// What encode_special() cuts, and what a model should ask it for.
+  virtual TextLimits limits() const = 0;
+
+  /// Writes files for read_tokenizer() and Hugging Face's AutoTokenizer, which truncates to `model_max_length`. Creates
+  /// the folder.
+  virtual void save(const std::string& dir, std::int64_t model_max_length) const = 0;
   /// SHA-256 of what decides the ids: tokenizers of equal hash give equal ids.
   virtual std::string content_hash() const = 0;
 
@@ -39,6 +71,8 @@ class Tokenizer {
   Tokenizer() = default;
   Tokenizer(const Tokenizer&) = default;
   Tokenizer& operator=(const Tokenizer&) = default;
+  /// Throws Error that says which token there is not.
+  virtual std::int32_t required(SpecialToken token) const;
 };
 
 }  // namespace tern::data

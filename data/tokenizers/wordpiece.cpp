@@ -90,9 +90,14 @@ std::vector<std::int32_t> WordPiece::encode_special(std::string_view text, std::
   TERN_CHECK(max_length >= 2, "tokenizer: max_length must be at least 2 for [CLS] and [SEP], got ", max_length);
   const std::int32_t sep = sep_id();
   std::vector<std::int32_t> ids{cls_id()};
-  const std::size_t dropped = encode_some(text, max_length - 1, ids);
+  const std::size_t dropped = encode_some(text, limits_.cuts_left ? kNoLimit : max_length - 1, ids);
   if (replaced != nullptr) *replaced = dropped;
-  if (ids.size() > max_length - 1) ids.resize(max_length - 1);
+  if (ids.size() > max_length - 1) {
+    if (limits_.cuts_left)
+      ids.erase(ids.begin() + 1, ids.end() - static_cast<std::ptrdiff_t>(max_length - 2));
+    else
+      ids.resize(max_length - 1);
+  }
   ids.push_back(sep);
   return ids;
 }
@@ -217,11 +222,23 @@ std::string_view WordPiece::token(std::int32_t id) const {
 
 std::optional<std::int32_t> WordPiece::id(std::string_view token) const { return vocabulary_->find(token); }
 
-std::int32_t WordPiece::special_id(std::string_view token) const {
-  for (const auto& special : vocabulary_->special) {
-    if (special.first == token) return special.second;
-  }
-  fail("tokenizer: the vocabulary has no ", token, " (", vocab_size(), " tokens); add it as a line of vocab.txt");
+WordPiece WordPiece::with(const TextLimits& limits) const {
+  WordPiece other = *this;
+  other.limits_ = limits;
+  return other;
+}
+
+std::optional<std::int32_t> WordPiece::special(SpecialToken token) const {
+  for (const auto& [text, id] : vocabulary_->special)
+    if (text == name_of(token)) return id;
+  return std::nullopt;
+}
+
+std::int32_t WordPiece::required(SpecialToken token) const {
+  const std::optional<std::int32_t> id = special(token);
+  TERN_CHECK(id, "tokenizer: the vocabulary has no ", name_of(token), " (", vocab_size(),
+             " tokens); add it as a line of vocab.txt");
+  return *id;
 }
 
 }  // namespace tern::data

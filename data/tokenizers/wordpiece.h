@@ -39,14 +39,7 @@ class WordPiece final : public Tokenizer {
   /// lacks [UNK].
   static WordPiece from_file(const std::string& path, const WordPieceOptions& options = {});
 
-  /// Reads the WordPiece model in DIR/tokenizer.json or, if that is missing, DIR/vocab.txt, as transformers 5 does:
-  /// with the class BertTokenizer or DistilBertTokenizer (tokenizer_class in tokenizer_config.json, else in
-  /// config.json, whose model_type implies it too) the options are `do_lower_case`, `strip_accents` and
-  /// `tokenize_chinese_chars` of tokenizer_config.json, or the defaults; with PreTrainedTokenizerFast or
-  /// TokenizersBackend those of tokenizer.json; without a class those of tokenizer_config.json before those of
-  /// tokenizer.json. Throws Error for another class, for added tokens (also of added_tokens.json and
-  /// special_tokens_map.json), and for a tokenizer.json that is not BERT's: another normalizer, or none that adds [CLS]
-  /// and [SEP].
+  /// read_tokenizer() of a folder with BERT's tokenizer. Throws Error for another one.
   static WordPiece from_folder(const std::string& dir);
 
   /// The 30,522 tokens of bert-base-uncased, built into the library.
@@ -56,12 +49,20 @@ class WordPiece final : public Tokenizer {
   static WordPiece from_text(std::string_view vocabulary, const WordPieceOptions& options = {},
                              const std::string& name = "vocabulary");
 
+  /// The token with id i is tokens[i]; errors call the vocabulary `name`.
+  static WordPiece from_tokens(const std::vector<std::string_view>& tokens, const WordPieceOptions& options = {},
+                               const std::string& name = "vocabulary");
+
+  /// The same tokenizer with these limits.
+  WordPiece with(const TextLimits& limits) const;
+
   /// Appends the ids of a text, without [CLS] and [SEP]. Returns the number of malformed UTF-8 sequences dropped.
   std::size_t encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
   std::vector<std::int32_t> encode(std::string_view text) const;
 
-  /// [CLS] ids [SEP], with the ids truncated so that the result has at most max_length (>= 2) entries. Reads no further
-  /// than needed. `replaced`, if given, receives the number of malformed UTF-8 sequences dropped.
+  /// [CLS] ids [SEP], with the ids truncated so that the result has at most max_length (>= 2) entries, at the side that
+  /// limits() say. Reads no further than needed. `replaced`, if given, receives the number of malformed UTF-8 sequences
+  /// dropped.
   std::vector<std::int32_t> encode_special(std::string_view text, std::size_t max_length = kNoLimit,
                                            std::size_t* replaced = nullptr) const override;
 
@@ -78,14 +79,11 @@ class WordPiece final : public Tokenizer {
   std::optional<std::int32_t> id(std::string_view token) const override;
 
   std::int32_t unk_id() const { return vocabulary_->unk; }
-  /// Throw Error if the vocabulary has no such token.
-  std::int32_t cls_id() const { return special_id("[CLS]"); }
-  std::int32_t sep_id() const { return special_id("[SEP]"); }
-  std::int32_t pad_id() const { return special_id("[PAD]"); }
-  std::int32_t mask_id() const { return special_id("[MASK]"); }
-
   /// The number of lines of vocab.txt; all ids are smaller.
   std::int64_t vocab_size() const override { return static_cast<std::int64_t>(vocabulary_->starts.size()) - 1; }
+  TokensAround around() const override { return {{cls_id()}, {sep_id()}}; }
+  std::optional<std::int32_t> special(SpecialToken token) const override;
+  TextLimits limits() const override { return limits_; }
   const WordPieceOptions& options() const { return options_; }
   /// SHA-256 of vocabulary and options: tokenizers of equal hash give equal ids.
   std::string content_hash() const override;
@@ -94,7 +92,7 @@ class WordPiece final : public Tokenizer {
   void write_vocab(const std::string& path) const;
   /// Writes DIR/vocab.txt and DIR/tokenizer_config.json for from_folder and Hugging Face's AutoTokenizer, which
   /// truncates to `model_max_length`. Creates the folder.
-  void save(const std::string& dir, std::int64_t model_max_length = 512) const;
+  void save(const std::string& dir, std::int64_t model_max_length = 512) const override;
 
  private:
   struct Vocabulary {
@@ -122,11 +120,12 @@ class WordPiece final : public Tokenizer {
   const char* encode_known_word(const char* p, const char* end, std::vector<std::int32_t>& ids) const;
   void encode_word(std::string_view word, std::vector<std::int32_t>& ids) const;
   const std::pair<std::string, std::int32_t>* special_at(const char* p, const char* end) const;
-  std::int32_t special_id(std::string_view token) const;
+  std::int32_t required(SpecialToken token) const override;
 
   std::shared_ptr<const Vocabulary> vocabulary_;
   WordPieceOptions options_;
   SplitRules rules_;
+  TextLimits limits_;
 };
 
 }  // namespace tern::data

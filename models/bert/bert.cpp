@@ -86,6 +86,8 @@ void BertOf<Base>::save_pretrained(const std::string& dir) const {
 
 template class BertOf<TextModel>;
 template class BertOf<SequenceClassifier>;
+template class BertOf<TokenClassifier>;
+template class BertOf<MaskedWordModel>;
 
 Bert::Bert(const nn::Scope& s, const BertConfig& config)
     : BertOf(s, config, BertHead::kNone), pooler_(sub("pooler"), config.width, config.width, head_options(config)) {}

@@ -47,7 +47,7 @@ const KeyMap& bert_key_map(const BertConfig& config);
 /// DIR/config.json and the weights next to it, for a model with this head, whatever head the folder has.
 PublicCheckpoint<BertConfig> read_bert(const std::string& dir, BertHead head, const BuildOptions& options);
 
-/// What the models of all heads have in common. Base: TextModel or SequenceClassifier.
+/// What the models of all heads have in common. Base: TextModel or what is derived from it.
 template <class Base>
 class BertOf : public Base {
  public:
@@ -116,7 +116,7 @@ class BertClassifier final : public BertOf<SequenceClassifier> {
 };
 
 /// A label for each token.
-class BertTagger final : public BertOf<TextModel> {
+class BertTagger final : public BertOf<TokenClassifier> {
  public:
   BertTagger(const nn::Scope& s, const BertConfig& config);
 
@@ -126,15 +126,14 @@ class BertTagger final : public BertOf<TextModel> {
   static PublicCheckpoint<BertConfig> read_checkpoint(const std::string& dir, const BuildOptions& options) {
     return read_bert(dir, BertHead::kTagger, options);
   }
-  /// Logits [rows, labels].
-  Tensor forward(const data::TokenInput& input) const;
+  Tensor forward(const data::TokenInput& input) const override;
 
  private:
   nn::Linear classifier_;
 };
 
 /// The words behind masked tokens; the weight of its last layer is the word embedding.
-class BertMaskedWords final : public BertOf<TextModel> {
+class BertMaskedWords final : public BertOf<MaskedWordModel> {
  public:
   BertMaskedWords(const nn::Scope& s, const BertConfig& config);
 
@@ -144,8 +143,7 @@ class BertMaskedWords final : public BertOf<TextModel> {
   static PublicCheckpoint<BertConfig> read_checkpoint(const std::string& dir, const BuildOptions& options) {
     return read_bert(dir, BertHead::kMaskedWords, options);
   }
-  /// Logits [n, vocab_size] of these rows (int64 [n]), or of all rows if undefined.
-  Tensor forward(const data::TokenInput& input, const Tensor& rows = {}) const;
+  Tensor forward(const data::TokenInput& input, const Tensor& rows = {}) const override;
 
  private:
   nn::Linear transform_;

@@ -1,25 +1,47 @@
 #pragma once
 // A text classifier as it is used: model, tokenizer and label names in one folder.
 
+#include <concepts>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "tern/data/loaders/token_loader.h"
-#include "tern/data/tokenizers/wordpiece.h"
+#include "tern/data/tokenizers/tokenizer.h"
+#include "tern/models/log.h"
 #include "tern/models/prediction.h"
 #include "tern/models/pretrained.h"
 
 namespace tern::models {
 
+/// The most tokens of a text: max_length (0: any number), but at most what the model takes and the tokenizer's files
+/// say.
+int64_t token_limit(const TextModel& model, const data::Tokenizer& tokenizer, int64_t max_length = 0);
+/// The token that fills up batches, which no result depends on: [PAD], or 0 without one.
+int32_t filler(const data::Tokenizer& tokenizer);
+/// Throws Error if the vocabulary has more tokens than the model's embedding has rows; says in a line of `log` if it
+/// has fewer.
+void check_vocabulary(const TextModel& model, const data::Tokenizer& tokenizer, const std::string& name = "",
+                      const Log& log = {});
+/// Calls `use` for packed batches on the model's device that have each text once, cut to `limit` tokens; batch.rows are
+/// the texts' numbers.
+void for_each_batch(const TextModel& model, const data::Tokenizer& tokenizer, const std::vector<std::string>& texts,
+                    int64_t limit, int64_t batch_tokens, const std::function<void(const data::TokenBatch& batch)>& use);
+
 /// A model of a text family with its tokenizer, stored as a folder with config.json, model.safetensors (or
-/// pytorch_model.bin) and vocab.txt (or tokenizer.json).
+/// pytorch_model.bin) and the tokenizer's files (data::read_tokenizer).
 class TextPipeline {
  public:
   /// Throws Error if the vocabulary has more tokens than the model's embedding has rows.
-  TextPipeline(std::unique_ptr<SequenceClassifier> model, data::WordPiece tokenizer);
+  TextPipeline(std::unique_ptr<SequenceClassifier> model, std::shared_ptr<const data::Tokenizer> tokenizer);
+  template <std::derived_from<data::Tokenizer> T>
+  TextPipeline(std::unique_ptr<SequenceClassifier> model, T tokenizer)
+      : TextPipeline(std::move(model), std::make_shared<const T>(std::move(tokenizer))) {}
   static TextPipeline load(const std::string& dir, const BuildOptions& options = {});
+  /// A model with the tokenizer in a folder; says in a line of `log` if the model has more rows than that has tokens.
+  static TextPipeline with_tokenizer_of(const std::string& dir, std::unique_ptr<SequenceClassifier> model,
+                                        const Log& log = {});
   /// Writes all files that load() and transformers' from_pretrained need.
   void save(const std::string& dir) const;
 
@@ -27,7 +49,7 @@ class TextPipeline {
     TERN_CHECK(model_, "TextPipeline: there is no model: a null pointer was given, or this object was moved from");
     return *model_;
   }
-  const data::WordPiece& tokenizer() const { return tokenizer_; }
+  const data::Tokenizer& tokenizer() const { return *tokenizer_; }
 
   /// Predictions in the order of the texts. Texts are sorted by length and packed into batches of about batch_tokens
   /// tokens, and truncated to max_length tokens (0: the model's maximum).
@@ -38,12 +60,8 @@ class TextPipeline {
   Tensor features(const std::vector<std::string>& texts, int64_t max_length = 0, int64_t batch_tokens = 16384) const;
 
  private:
-  /// Calls `use` for batches on the model's device that have each text once; batch.rows are the texts' numbers.
-  void for_each_batch(const std::vector<std::string>& texts, int64_t max_length, int64_t batch_tokens,
-                      const std::function<void(const data::TokenBatch& batch)>& use) const;
-
   std::unique_ptr<SequenceClassifier> model_;
-  data::WordPiece tokenizer_;
+  std::shared_ptr<const data::Tokenizer> tokenizer_;
 };
 
 }  // namespace tern::models

@@ -38,7 +38,7 @@ class Tokens : public FolderTest {
 
   /// Without a key there is no cache.
   TokenizeOptions options(const std::string& key = "vocabulary", int threads = 2, int64_t max_length = 8) {
-    return {max_length, /*first_id=*/101, /*last_id=*/102, threads, key, log_to(lines_)};
+    return {max_length, {{101}, {102}}, false, threads, key, log_to(lines_)};
   }
 
   int calls() { return calls_.exchange(0); }
@@ -97,7 +97,7 @@ TEST_F(Tokens, ErrorOfTheFirstFailingRow) {
 TEST_F(Tokens, KeyedByContentAndOptions) {
   const TextSet set = letters(100);
   TokenizeOptions first = options(), last = options();
-  first.first_id = last.last_id = 9;
+  first.around.before = last.around.after = {9};
   std::set<fs::path> paths = {token_cache_path(letters(101), options())};
   for (const TokenizeOptions& o : {options(), options("other vocabulary"), options("vocabulary", 2, 9), first, last})
     paths.insert(token_cache_path(set, o));

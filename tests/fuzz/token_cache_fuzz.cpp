@@ -33,7 +33,7 @@ void tern::fuzz::try_input(std::string_view input) {
   if (input.empty()) return;
   static const data::TextSet set = two_rows();
   static const data::TokenizeOptions options{
-      .max_length = 6, .first_id = 1, .last_id = 2, .threads = 1, .tokenizer_key = "key"};
+      .max_length = 6, .around = {{1}, {2}}, .threads = 1, .tokenizer_key = "key"};
   static const std::filesystem::path path = [] {
     setenv("XDG_CACHE_HOME", folder().c_str(), 1);
     const auto found = data::token_cache_path(set, options);

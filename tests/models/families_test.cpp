@@ -191,7 +191,7 @@ TEST_F(Families, NamesAndPresetsAreThoseOfTheTable) {
   EXPECT_EQ(input("digits", {.labels = {"a", "b"}}).grid(), 4);
   EXPECT_EQ(input("digits", {.labels = {"a", "b"}, .dropout = 0.25, .image_size = 12}).image_size, 12);
   EXPECT_EQ(input("digits", {.labels = {"a", "b"}, .dropout = 0.25}).attention_dropout, 0.25);
-  EXPECT_TRUE(has(error_of([] { family_named("bert"); }), " or bag"));
+  EXPECT_TRUE(has(error_of([] { family_named("gpt"); }), " or bag"));
   EXPECT_TRUE(has(error_of([] { add_model_family(vit_family()); }), "'vit'"));
   EXPECT_TRUE(has(error_of([] { add_model_family({.name = "x"}); }), "must have"));
 }

@@ -55,14 +55,14 @@ TEST(OptionsTest, EveryRowHasAHelpAndADistinctName) {
 
 TEST(OptionsTest, HelpSaysWhatTheRowsOfFamiliesAndSetsSay) {
   const std::pair<const char*, const char*> parts[] = {
-      {"model", "distilbert (texts), vit (images), cnn (images) or lstm (texts)"},
+      {"model", "distilbert (texts), bert (texts), vit (images), cnn (images) or lstm (texts)"},
       {"--data", "default: imdb or cifar10 where it is on this machine"},
       {"--split", "80/10/10; cnn's speedrun: train-test where"},
-      {"--freeze", "layer[1-3].*,bn1.* of a cnn, encoder.* of a distilbert; batch"},
+      {"--freeze", "layer[1-3].*,bn1.* of a cnn, encoder.* of a distilbert, bert.encoder.* of a bert; batch"},
       {"--augment", "(mirror images, not of digits, and shifts"},
       {"--augment", "not of files; for cnn's speedrun: alternating)"},
       {"--mixup", "default: 0, for digits 0.3"},
-      {"--epochs", "with --init (distilbert: or --preset base)"},
+      {"--epochs", "with --init (distilbert: or --preset base; bert: or --preset base or large)"},
       {"--epochs", "10 for images, 40 for digits, 16 for cnn's speedrun, 3 for its quick and for MNIST"},
       {"--lr", "5e-4 for texts (lstm: 2e-3), 1e-3 for images, 2e-3 for digits, for cnn's speedrun 0.17 times the"},
       {"--momentum", "0.95, for cnn's speedrun 1 - 0.2 x images a step / 1000, from 0 to 0.95)"},

@@ -160,7 +160,7 @@ TEST_F(ModelFolderTest, Configurations) {
 TEST_F(ModelFolderTest, TokenizersThatTernHasNot) {
   restore();
   write("model/tokenizer_config.json", R"({"tokenizer_class": "BertJapaneseTokenizer"})");
-  expect_broken({"tokenizer_class is \"BertJapaneseTokenizer\""});
+  expect_broken({"the tokenizer_class \"BertJapaneseTokenizer\" needs it"});
   restore();
   write("model/added_tokens.json", R"({"<new>": 300})");
   expect_broken({"added_tokens.json", "<new>"});

@@ -69,6 +69,15 @@ void PostProcessor::apply(std::vector<std::int32_t>& ids, bool special) const {
   }
 }
 
+TokensAround PostProcessor::around(const std::string& name) const {
+  constexpr std::int32_t kSequence = -1;
+  std::vector<std::int32_t> ids = {kSequence};
+  apply(ids, true);
+  const auto place = std::ranges::find(ids, kSequence);
+  TERN_CHECK(place != ids.end(), name, ": the post-processor's template leaves out the text");
+  return {{ids.begin(), place}, {place + 1, ids.end()}};
+}
+
 Truncation::Truncation(const JsonField& field)
     : max_length(static_cast<std::size_t>(field.at("max_length").integer(0, kMaxLength))), left(false) {
   if (const auto direction = field.find("direction")) {

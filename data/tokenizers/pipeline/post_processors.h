@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tern/data/tokenizers/pipeline/json_field.h"
+#include "tern/data/tokenizers/tokenizer.h"
 
 namespace tern::data {
 
@@ -19,6 +20,9 @@ class PostProcessor {
 
   /// The ids with the special tokens; without them if `special` is false (a template can repeat the sequence).
   void apply(std::vector<std::int32_t>& ids, bool special) const;
+  /// The special tokens before and behind a sequence. Throws Error, which begins with `name`, if a template leaves out
+  /// the sequence.
+  TokensAround around(const std::string& name) const;
   /// The number of special tokens.
   std::size_t added() const { return added_; }
   /// Checks that every id is that of a token: calls check(id).

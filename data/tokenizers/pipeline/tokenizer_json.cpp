@@ -1,6 +1,7 @@
 #include "tern/data/tokenizers/pipeline/tokenizer_json.h"
 
 #include <algorithm>
+#include <array>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -18,7 +19,9 @@
 namespace tern::data {
 
 struct TokenizerJson::Parts {
-  std::string name, hash;
+  std::string name, hash, text;
+  std::array<std::string, 5> special;  // by SpecialToken
+  TextLimits limits;
   std::unique_ptr<const Normalizer> normalizer;
   std::vector<std::unique_ptr<const PreTokenizer>> pre_tokenizers;
   std::unique_ptr<TokenModel> model;
@@ -93,12 +96,23 @@ struct TokenizerJson::Parts {
 };
 
 TokenizerJson TokenizerJson::from_text(std::string_view json, const std::string& name) {
-  const nlohmann::json root = parse_json_object(json, name);
+  return from_json(parse_json_object(json, name), name);
+}
+
+TokenizerJson TokenizerJson::from_json(const nlohmann::json& root, const std::string& name,
+                                       const TokenizerFacts& facts) {
   auto parts = std::make_shared<Parts>(JsonField(root, name));
   parts->name = name;
+  parts->text = root.dump();
+  for (std::size_t i = 0; i < facts.special.size(); ++i)
+    if (!facts.special[i].empty()) parts->special[i] = facts.special[i];
+  if (facts.limits)
+    parts->limits = *facts.limits;
+  else if (parts->truncation)
+    parts->limits.cuts_left = parts->truncation->left;
   Sha256 digest;
   digest.update("tokenizer.json\n");
-  digest.update(json);
+  digest.update(parts->text);
   parts->hash = digest.hex();
   return TokenizerJson(std::move(parts));
 }
@@ -127,7 +141,7 @@ std::vector<std::int32_t> TokenizerJson::finish(std::vector<std::int32_t> ids, s
   if (max_length != kNoLimit) {
     TERN_CHECK(max_length >= around, parts_->name, ": max_length must be at least ", around,
                ", the number of special tokens, got ", max_length);
-    Truncation::cut(ids, max_length - around, parts_->truncation && parts_->truncation->left);
+    Truncation::cut(ids, max_length - around, parts_->limits.cuts_left);
   }
   processor.apply(ids, special);
   return ids;
@@ -181,6 +195,28 @@ std::optional<std::int32_t> TokenizerJson::id(std::string_view token) const {
 }
 
 std::int64_t TokenizerJson::vocab_size() const { return std::max(parts_->model->bound(), parts_->added.bound()); }
+
+TokensAround TokenizerJson::around() const { return parts_->post_processor.around(parts_->name); }
+
+std::optional<std::int32_t> TokenizerJson::special(SpecialToken token) const {
+  const std::string& text = parts_->special[static_cast<std::size_t>(token)];
+  return text.empty() ? std::nullopt : id(text);
+}
+
+TextLimits TokenizerJson::limits() const { return parts_->limits; }
+
+void TokenizerJson::save(const std::string& dir, std::int64_t model_max_length) const {
+  namespace fs = std::filesystem;
+  nlohmann::ordered_json config;
+  config["tokenizer_class"] = "PreTrainedTokenizerFast";  // which reads the file as it is
+  config["model_max_length"] = model_max_length;
+  config["truncation_side"] = parts_->limits.cuts_left ? "left" : "right";
+  constexpr const char* kKeys[] = {"unk_token", "cls_token", "sep_token", "pad_token", "mask_token"};
+  for (std::size_t i = 0; i < parts_->special.size(); ++i)
+    if (!parts_->special[i].empty()) config[kKeys[i]] = parts_->special[i];
+  write_file_atomically(fs::path(dir) / "tokenizer.json", {parts_->text, "\n"});
+  write_file_atomically(fs::path(dir) / "tokenizer_config.json", {config.dump(2), "\n"});
+}
 
 std::string TokenizerJson::content_hash() const { return parts_->hash; }
 

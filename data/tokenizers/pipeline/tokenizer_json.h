@@ -3,6 +3,7 @@
 // `tokenizers` 0.23 with the same file; what Tern does not have is an Error that names it.
 
 #include <memory>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -10,6 +11,12 @@
 #include "tern/data/tokenizers/tokenizer.h"
 
 namespace tern::data {
+
+/// What other files than tokenizer.json say of a tokenizer.
+struct TokenizerFacts {
+  std::vector<std::string> special = {};  // tokens in the order of SpecialToken; empty texts for none
+  std::optional<TextLimits> limits = {};  // nothing: those of tokenizer.json's truncation
+};
 
 /// Copies share the vocabulary.
 class TokenizerJson final : public Tokenizer {
@@ -20,10 +27,13 @@ class TokenizerJson final : public Tokenizer {
   /// Parses the text of a tokenizer.json; errors call it `name`.
   static TokenizerJson from_text(std::string_view json, const std::string& name = "tokenizer.json");
 
+  /// The same of a parsed one.
+  static TokenizerJson from_json(const nlohmann::json& root, const std::string& name, const TokenizerFacts& facts = {});
+
   /// The model's and the added tokens' ids, without post-processor, truncation and padding.
   std::size_t encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
   /// With the special tokens of the post-processor; truncation and padding of the file do not apply, as in
-  /// transformers. Cuts at the end, or at the start if the file's truncation has the direction "Left".
+  /// transformers. Cuts at the side that limits() say.
   std::vector<std::int32_t> encode_special(std::string_view text, std::size_t max_length = kNoLimit,
                                            std::size_t* replaced = nullptr) const override;
   /// What the library's Tokenizer.encode() gives: with the file's truncation and padding.
@@ -36,6 +46,11 @@ class TokenizerJson final : public Tokenizer {
   std::string_view token(std::int32_t id) const override;
   std::optional<std::int32_t> id(std::string_view token) const override;
   std::int64_t vocab_size() const override;
+  TokensAround around() const override;
+  std::optional<std::int32_t> special(SpecialToken token) const override;
+  TextLimits limits() const override;
+  /// Writes DIR/tokenizer.json and DIR/tokenizer_config.json.
+  void save(const std::string& dir, std::int64_t model_max_length) const override;
   std::string content_hash() const override;
 
  private:

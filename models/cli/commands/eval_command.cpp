@@ -133,10 +133,10 @@ Evaluated evaluate_texts(const EvalOptions& a, const EvalPlan& plan, dist::World
   const std::vector<int32_t> rows = rows_to_evaluate(plan, data.texts);
   compare_rows(
       rows, [&] { return data.texts.content_hash() + " and the labels " + data.labels_hash(); }, world);
-  const int64_t length = plan.max_length > 0 ? std::min(plan.max_length, model.max_positions()) : model.max_positions();
+  const int64_t length = models::token_limit(model, pipeline.tokenizer(), plan.max_length);
   const auto tokens = tokenize_texts(data.texts, pipeline.tokenizer(), length, log);
   const std::vector<int32_t> labels = kind == data::LabelKind::kOne ? data.texts.labels : std::vector<int32_t>();
-  return with_damage(models::evaluate(model, tokens, labels, rows, a.batch_tokens, pipeline.tokenizer().pad_id(),
+  return with_damage(models::evaluate(model, tokens, labels, rows, a.batch_tokens, models::filler(pipeline.tokenizer()),
                                       options, data.transform()),
                      model);
 }

@@ -56,9 +56,12 @@ std::vector<NamedText> texts_of(const std::function<std::string(const TrainingRe
 /// " (distilbert: or --preset base)": models that have the defaults of --init from scratch too.
 std::string large_presets() {
   std::string all;
-  for (const ModelFamily& family : models::model_families())
+  for (const ModelFamily& family : models::model_families()) {
+    std::vector<std::string> large;
     for (const ModelPreset& preset : family.presets)
-      if (preset.large) all += (all.empty() ? " (" : "; ") + family.name + ": or --preset " + preset.name;
+      if (preset.large) large.emplace_back(preset.name);
+    if (!large.empty()) all += (all.empty() ? " (" : "; ") + family.name + ": or --preset " + models::in_words(large);
+  }
   return all.empty() ? all : all + ")";
 }
 

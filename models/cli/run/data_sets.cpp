@@ -114,14 +114,11 @@ data::ImageSet load_image_set(const std::string& source, const std::vector<std::
   return load(data::load_images, data::named_image_sets(), source, known_labels, log);
 }
 
-std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextSet& texts, const data::WordPiece& tokenizer,
+std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextSet& texts, const data::Tokenizer& tokenizer,
                                                      int64_t max_length, const models::Log& log) {
-  const data::TokenizeOptions options{.max_length = max_length,
-                                      .first_id = tokenizer.cls_id(),
-                                      .last_id = tokenizer.sep_id(),
-                                      .threads = kernels::num_threads(),
-                                      .tokenizer_key = tokenizer.content_hash(),
-                                      .log = log};
+  data::TokenizeOptions options = data::tokenize_options(tokenizer, max_length);
+  options.threads = kernels::num_threads();
+  options.log = log;
   const auto encode = [&](std::string_view text, std::vector<int32_t>& ids) {
     check_interrupted();
     tokenizer.encode(text, ids);

@@ -4,6 +4,8 @@
 #include <sstream>
 
 #include "tern/core/memory/allocator.h"
+#include "tern/data/tokenizers/read_tokenizer.h"
+#include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/cli/run/data_sets.h"
 #include "tern/models/cli/run/workload.h"
 #include "tern/models/text/text_pipeline.h"
@@ -20,7 +22,7 @@ class TextWorkload final : public Workload {
     data_ = load_texts(given.data, kind_of_task(given.task), {}, setting.log);
     split(data_.texts, data_.kind, given, given.split, data_.labels, data_.targets);
     make_pipeline(given);
-    const int64_t max_positions = pipeline_->model().max_positions();
+    const int64_t max_positions = models::token_limit(pipeline_->model(), pipeline_->tokenizer());
     tokens_ = tokenize_texts(data_.texts, pipeline_->tokenizer(), max_length_of(given, max_positions), setting.log);
     plan_.emplace(plan_run(given, TextFacts{.data = data_.texts.name,
                                             .max_positions = max_positions,
@@ -31,7 +33,7 @@ class TextWorkload final : public Workload {
       setting_.log("counting the batches of " + std::to_string(epochs) +
                    " epochs, which takes a while; with --batch-size their number is known at once");
     task_.emplace(pipeline_->model(), tokens_, labels(), split_.train, split_.validation,
-                  pipeline_->tokenizer().pad_id(), task_options());
+                  models::filler(pipeline_->tokenizer()), task_options());
   }
 
   Json data_record() const override {
@@ -48,7 +50,7 @@ class TextWorkload final : public Workload {
     options.epochs = epochs;
     (packed() ? options.batch_tokens : options.batch_size) = size;
     return std::make_unique<models::TextTask>(pipeline_->model(), tokens_, labels(), split_.train,
-                                              std::vector<int32_t>(), pipeline_->tokenizer().pad_id(), options);
+                                              std::vector<int32_t>(), models::filler(pipeline_->tokenizer()), options);
   }
   BatchRange batch_range() const override {
     if (!packed()) return {"sequences", 1, static_cast<int64_t>(split_.train.size())};
@@ -95,7 +97,7 @@ class TextWorkload final : public Workload {
 
   models::Evaluation evaluate(const std::vector<int32_t>& rows) const override {
     return models::evaluate(pipeline_->model(), tokens_, labels(), rows, models::evaluation_tokens(plan_->batch_tokens),
-                            pipeline_->tokenizer().pad_id(), evaluation(float32), data_.transform());
+                            models::filler(pipeline_->tokenizer()), evaluation(float32), data_.transform());
   }
 
   /// The label of each text; none where batches get targets.
@@ -110,11 +112,12 @@ class TextWorkload final : public Workload {
                                  .max_length = given.max_length};
     const std::string path = model_path();
     auto model = models::model_as<models::SequenceClassifier>(build(given, preset_of(given), options), given.model);
-    pipeline_.emplace(std::move(model),
-                      path.empty() ? data::WordPiece::from_embedded() : data::WordPiece::from_folder(path));
+    pipeline_.emplace(std::move(model), path.empty()
+                                            ? std::make_shared<const data::WordPiece>(data::WordPiece::from_embedded())
+                                            : data::read_tokenizer(path));
     labels_ = label_names_record(data_.labels);
     data_.order_labels(pipeline_->model().labels());
-    const int64_t position_limit = pipeline_->model().max_positions();
+    const int64_t position_limit = models::token_limit(pipeline_->model(), pipeline_->tokenizer());
     if (given.max_length > position_limit && !resumed())
       setting_.log("--max-length: " + given.init + " takes at most " + std::to_string(position_limit) +
                    " tokens; texts are cut to that");

@@ -1,0 +1,206 @@
+#include <iostream>
+#include <nlohmann/json.hpp>
+#include <utility>
+
+#include "tern/core/io/json.h"
+#include "tern/data/tokenizers/read_tokenizer.h"
+#include "tern/models/cli/commands/line_input.h"
+#include "tern/models/cli/commands/predictor.h"
+#include "tern/models/text/sentence_embedder.h"
+#include "tern/models/text/text_pipeline.h"
+#include "tern/models/text/token_predictions.h"
+
+namespace tern::cli {
+namespace {
+
+/// Reads texts into groups.
+class TextPredictor : public Predictor {
+ public:
+  using Predictor::Predictor;
+
+ protected:
+  /// Empty texts are never given.
+  virtual void answer(const std::vector<std::string>& texts) = 0;
+
+  void add(const std::string& text, bool pauses) {
+    texts_.push_back(text);
+    bytes_ += text.size();
+    if (texts_.size() >= 256 || bytes_ >= size_t{1} << 20 || pauses) flush();
+  }
+  void read_all() override {
+    const auto use = [this](const std::string& text, bool pauses) { add(text, pauses); };
+    if (a_.files.empty()) for_each_text("-", a_.jsonl, use);
+    for (const std::string& file : a_.files) for_each_text(file, a_.jsonl, use);
+  }
+  void flush() override {
+    bytes_ = 0;
+    const std::vector<std::string> texts = std::exchange(texts_, {});
+    if (!texts.empty()) answer(texts);
+  }
+
+ private:
+  std::vector<std::string> texts_;
+  size_t bytes_ = 0;
+};
+
+/// Labels of texts, or what the classifier reads.
+class LabelPredictor final : public TextPredictor {
+ public:
+  LabelPredictor(const PredictOptions& arguments, models::TextPipeline pipeline)
+      : TextPredictor(arguments), pipeline_(std::move(pipeline)) {}
+
+ private:
+  void answer(const std::vector<std::string>& texts) override {
+    if (a_.features)
+      print(pipeline_.features(texts, a_.max_length), texts);
+    else
+      print(pipeline_.predict(texts, a_.max_length), pipeline_.model(), texts);
+  }
+
+  const models::TextPipeline pipeline_;
+};
+
+/// Vectors of texts as sentence-transformers computes them.
+class VectorPredictor : public TextPredictor {
+ public:
+  VectorPredictor(const PredictOptions& arguments, Device device)
+      : TextPredictor(arguments),
+        embedder_(models::SentenceEmbedder::load(
+            arguments.dir,
+            arguments.pool.empty() ? std::nullopt : std::optional(models::pool_mode(arguments.pool, "--pool")),
+            {.device = device, .log = log_to_stderr(arguments)})) {}
+
+ protected:
+  void answer(const std::vector<std::string>& texts) override { print(embedder_.embed(texts, a_.max_length), texts); }
+
+  const models::SentenceEmbedder embedder_;
+};
+
+/// Lines of two texts. The texts of a group are one list, in which pairs follow one another.
+class SimilarityPredictor final : public VectorPredictor {
+ public:
+  using VectorPredictor::VectorPredictor;
+
+ private:
+  void read_all() override {
+    std::vector<std::string> files = a_.files;
+    if (files.empty()) files.emplace_back("-");
+    for (const std::string& file : files) {
+      const bool json = a_.jsonl || file.ends_with(".jsonl");
+      LineInput input(file);
+      for (std::string line; input.next(line);) {
+        if (json && line.find_first_not_of(" \t") == std::string::npos) continue;
+        const size_t tab = line.find('\t');
+        TERN_CHECK(json || (tab != std::string::npos && line.find('\t', tab + 1) == std::string::npos), input.place(),
+                   ": expected two texts with one tab between them");
+        add(json ? string_in(line, "text", input.place()) : line.substr(0, tab), false);
+        add(json ? string_in(line, "text_pair", input.place()) : line.substr(tab + 1), input.pauses());
+      }
+    }
+  }
+
+  /// A group may end between the texts of a pair: the first one waits.
+  void answer(const std::vector<std::string>& texts) override {
+    waiting_.insert(waiting_.end(), texts.begin(), texts.end());
+    std::vector<std::string> first, second;
+    for (size_t i = 0; i + 1 < waiting_.size(); i += 2) {
+      first.push_back(std::move(waiting_[i]));
+      second.push_back(std::move(waiting_[i + 1]));
+    }
+    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(2 * first.size()));
+    if (first.empty()) return;
+    const Tensor similarities =
+        embedder_.similarity(embedder_.embed(first, a_.max_length), embedder_.embed(second, a_.max_length));
+    const std::vector<float> values = similarities.to_vector<float>();
+    for (size_t i = 0; i < values.size(); ++i) {
+      require_finite({values[i]}, first[i], "a similarity is");
+      print_answer(a_.jsonl ? Json{{"similarity", values[i]}} : Json(tabulated({values[i]})), first[i]);
+    }
+    end_output();
+  }
+
+  std::vector<std::string> waiting_;
+};
+
+/// The label of each token: fields of a token and its label by turns.
+class TagPredictor final : public TextPredictor {
+ public:
+  TagPredictor(const PredictOptions& arguments, std::unique_ptr<models::TokenClassifier> model)
+      : TextPredictor(arguments), model_(std::move(model)), tokenizer_(data::read_tokenizer(arguments.dir)) {
+    models::check_vocabulary(*model_, *tokenizer_);
+  }
+
+ private:
+  void answer(const std::vector<std::string>& texts) override {
+    const std::vector<models::TaggedText> tagged = models::tag_texts(*model_, *tokenizer_, texts, a_.max_length);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      std::vector<std::string> labels;
+      std::string line;
+      for (size_t j = 0; j < tagged[i].tokens.size(); ++j) {
+        labels.push_back(model_->labels()[static_cast<size_t>(tagged[i].labels[j])]);
+        line += (j > 0 ? "\t" : "") + word_of(tagged[i].tokens[j]) + "\t" + word_of(labels[j]);
+      }
+      require_finite(tagged[i].scores, texts[i], "the model's output is");
+      print_answer(
+          a_.jsonl ? Json{{"tokens", tagged[i].tokens}, {"labels", labels}, {"scores", tagged[i].scores}} : Json(line),
+          texts[i]);
+    }
+    end_output();
+  }
+
+  const std::unique_ptr<models::TokenClassifier> model_;
+  const std::shared_ptr<const data::Tokenizer> tokenizer_;
+};
+
+/// The words in the place of masks: fields of a word and its probability by turns.
+class MaskPredictor final : public TextPredictor {
+ public:
+  MaskPredictor(const PredictOptions& arguments, std::unique_ptr<models::MaskedWordModel> model)
+      : TextPredictor(arguments), model_(std::move(model)), tokenizer_(data::read_tokenizer(arguments.dir)) {
+    models::check_vocabulary(*model_, *tokenizer_);
+  }
+
+ private:
+  void answer(const std::vector<std::string>& texts) override {
+    const auto filled = models::fill_masks(*model_, *tokenizer_, texts, a_.top, a_.max_length);
+    for (size_t i = 0; i < texts.size(); ++i) {
+      Json masks = Json::array();
+      std::string line;
+      for (const models::MaskedWord& word : filled[i]) {
+        require_finite(word.scores, texts[i], "the model's output is");
+        masks.push_back({{"tokens", word.tokens}, {"scores", word.scores}});
+        for (size_t j = 0; j < word.tokens.size(); ++j)
+          line += (line.empty() ? "" : "\t") + word_of(word.tokens[j]) + "\t" + tabulated({word.scores[j]});
+      }
+      print_answer(a_.jsonl ? Json{{"masks", masks}} : Json(line), texts[i]);
+    }
+    end_output();
+  }
+
+  const std::unique_ptr<models::MaskedWordModel> model_;
+  const std::shared_ptr<const data::Tokenizer> tokenizer_;
+};
+
+}  // namespace
+
+std::unique_ptr<Predictor> text_predictor(const PredictOptions& a, Device device) {
+  if (a.similarity) return std::make_unique<SimilarityPredictor>(a, device);
+  if (!a.pool.empty() || (a.features && models::SentenceEmbedder::has_modules(a.dir)))
+    return std::make_unique<VectorPredictor>(a, device);
+  auto model = models::load_pretrained<models::Model>(a.dir, {.device = device, .log = log_to_stderr(a)});
+  model->eval();
+  if (dynamic_cast<models::SequenceClassifier*>(model.get()))
+    return std::make_unique<LabelPredictor>(
+        a, models::TextPipeline::with_tokenizer_of(
+               a.dir, models::model_as<models::SequenceClassifier>(std::move(model), a.dir), log_to_stderr(a)));
+  if (a.features) return std::make_unique<VectorPredictor>(a, device);
+  if (dynamic_cast<models::TokenClassifier*>(model.get()))
+    return std::make_unique<TagPredictor>(a, models::model_as<models::TokenClassifier>(std::move(model), a.dir));
+  if (dynamic_cast<models::MaskedWordModel*>(model.get()))
+    return std::make_unique<MaskPredictor>(a, models::model_as<models::MaskedWordModel>(std::move(model), a.dir));
+  fail(a.dir,
+       ": the model has no classifier; --features prints its vectors of texts, --similarity compares two texts, "
+       "and tern train --init makes a classifier of it");
+}
+
+}  // namespace tern::cli
