@@ -118,7 +118,7 @@ TEST_F(ModelFolderTest, Configurations) {
     Json value;
     std::vector<std::string> parts;
   } cases[] = {
-      {"model_type", "bert", {"'bert'", "distilbert"}},
+      {"model_type", "gpt2", {"'gpt2'", "distilbert"}},
       {"dim", "wide", {"\"dim\"", "integer", "wide"}},
       {"dim", 18.5, {"\"dim\"", "integer"}},
       {"dim", -18, {"\"dim\"", "-18"}},
