@@ -140,7 +140,8 @@ data::LabelKind ConfigFields::read_label_kind(size_t labels) {
 void ConfigFields::require_single_label() {
   const data::LabelKind kind = read_label_kind(2);
   TERN_CHECK(kind == data::LabelKind::kOne, source_, ": problem_type '", problem_type(kind),
-             "': this model has one label for each row (single_label_classification); distilbert takes the others too");
+             "': this model has one label for each row (single_label_classification); distilbert and bert take the "
+             "others too");
 }
 
 void ConfigFields::read_side(const char* name, int64_t& value) {

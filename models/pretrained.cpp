@@ -66,7 +66,7 @@ HeadChoice choose_head(const std::vector<std::string>& stored, data::LabelKind k
 
 void require_one_label(const std::string& what, const BuildOptions& options) {
   TERN_CHECK(options.label_kind.value_or(data::LabelKind::kOne) == data::LabelKind::kOne, what,
-             ": this model gives each input one label; several labels or numbers are for distilbert");
+             ": this model gives each input one label; several labels or numbers are for distilbert and bert");
 }
 
 void load_weights(Model& model, const std::string& path, const PublicWeights& weights, const BuildOptions& options,

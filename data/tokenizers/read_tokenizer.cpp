@@ -9,7 +9,7 @@
 #include "tern/core/io/file_kind.h"
 #include "tern/core/io/json.h"
 #include "tern/core/io/pickle.h"
-#include "tern/data/tokenizers/pipeline/tokenizer_json.h"
+#include "tern/data/tokenizers/pipeline/tokenizer_json_reader.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/kernels/base/check.h"
 
@@ -96,7 +96,7 @@ class TokenizerFolder {
     if (options.lowercase) lowercase_first();
     if (is_berts()) return word_piece();
     return std::make_shared<TokenizerJson>(
-        TokenizerJson::from_json(root_, file("tokenizer.json"), {special_names(), limits()}));
+        TokenizerJsonReader::read(root_, file("tokenizer.json"), {special_names(), limits()}));
   }
 
  private:
@@ -261,6 +261,8 @@ class TokenizerFolder {
     }
     const json more = object_in(file("added_tokens.json"));
     for (const auto& [token, id] : more.items()) add_token(token, file("added_tokens.json"), false);
+    if (const json padding = padding_token(); padding.is_string() && !config_name(SpecialToken::kPadding))
+      add_token(padding, file("tokenizer.json") + ": /padding/pad_token", true);
     for (const SpecialToken token : kSpecialKinds)
       if (is_bert_class_ && !config_name(token)) add_token(name_of(token), config_path_, true);
   }
@@ -381,11 +383,14 @@ class TokenizerFolder {
     return std::make_shared<WordPiece>(WordPiece::from_file(file("vocab.txt"), options).with(limits()));
   }
 
+  json padding_token() const {
+    const json::json_pointer at("/padding/pad_token");
+    return root_.contains(at) ? root_[at] : json();
+  }
+
   std::vector<std::string> special_names() const {
     std::vector<std::string> names;
-    const json padding = root_.contains("padding") && root_["padding"].is_object()
-                             ? root_["padding"].value("pad_token", json())
-                             : json();
+    const json padding = padding_token();
     for (const SpecialToken token : kSpecialKinds) {
       std::string name = config_name(token).value_or("");
       if (name.empty() && token == SpecialToken::kPadding && padding.is_string()) name = padding.get<std::string>();

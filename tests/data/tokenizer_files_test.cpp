@@ -181,6 +181,89 @@ TEST_F(WordPieceFiles, ClassesOfTokenizers) {
   EXPECT_TRUE(fails([&] { WordPiece::from_folder(dir); }, {"tokenizer.json: no such file"}));
 }
 
+/// A small tokenizer.json that is not BERT's.
+nlohmann::json byte_level() {
+  return nlohmann::json::parse(R"({
+    "added_tokens": [{"id": 0, "content": "<s>", "special": true}, {"id": 1, "content": "</s>", "special": true}],
+    "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true},
+    "post_processor": {"type": "RobertaProcessing", "sep": ["</s>", 1], "cls": ["<s>", 0], "trim_offsets": true,
+                       "add_prefix_space": false},
+    "truncation": {"max_length": 4, "strategy": "LongestFirst", "stride": 0, "direction": "Left"},
+    "padding": {"strategy": "BatchLongest", "direction": "Right", "pad_to_multiple_of": null, "pad_id": 2,
+                "pad_type_id": 0, "pad_token": "!"},
+    "model": {"type": "BPE", "dropout": null, "unk_token": null, "continuing_subword_prefix": "",
+              "end_of_word_suffix": "", "fuse_unk": false, "byte_fallback": false, "merges": ["a b", "\u0120 a"],
+              "vocab": {"<s>": 0, "</s>": 1, "!": 2, "a": 3, "b": 4, "\u0120": 5, "ab": 6, "\u0120a": 7, "B": 8}}})");
+}
+
+TEST_F(WordPieceFiles, AnyTokenizerOfAFolder) {
+  const std::string dir = root().string();
+  write("tokenizer.json", byte_level().dump());
+  const auto read = [&](const nlohmann::json& config, const ReadTokenizerOptions& options = {}) {
+    write("tokenizer_config.json", config.dump());
+    return read_tokenizer(dir, options);
+  };
+  const auto plain = read(nlohmann::json::object());
+  EXPECT_EQ(plain->encode_special("ab a"), (Ids{0, 6, 7, 1}));
+  EXPECT_EQ(plain->around().before, (Ids{0}));
+  EXPECT_EQ(plain->around().after, (Ids{1}));
+  EXPECT_EQ(plain->cls_id(), 0);
+  EXPECT_EQ(plain->sep_id(), 1);
+  EXPECT_EQ(plain->pad_id(), 2);  // of "padding"
+  EXPECT_EQ(plain->special(SpecialToken::kMask), std::nullopt);
+  EXPECT_TRUE(fails([&] { plain->mask_id(); }, {"no token in the place of [MASK]", "mask_token"}));
+  // tokenizer.json's lengths are not for models, but its side is.
+  EXPECT_EQ(plain->limits().max_length, 0);
+  EXPECT_EQ(plain->encode_special("ab a ab b", 4), (Ids{0, 5, 4, 1}));
+  const auto right = read({{"truncation_side", "right"}, {"model_max_length", 77}, {"mask_token", "B"}});
+  EXPECT_EQ(right->encode_special("ab a ab b", 4), (Ids{0, 6, 7, 1}));
+  EXPECT_EQ(right->limits().max_length, 77);
+  EXPECT_EQ(right->mask_id(), 8);
+  EXPECT_EQ(read({{"model_max_length", 1e30}})->limits().max_length, 0);
+  // Classes of byte-level tokenizers follow their own setting.
+  EXPECT_EQ(read({{"add_prefix_space", true}, {"tokenizer_class", "RobertaTokenizer"}})->encode_special("ab"),
+            (Ids{0, 5, 6, 1}));
+  EXPECT_EQ(read({{"add_prefix_space", true}})->encode_special("ab"), (Ids{0, 6, 1}));
+  EXPECT_EQ(read(nlohmann::json::object(), {.lowercase = true})->encode_special("B"), (Ids{0, 4, 1}));
+  EXPECT_EQ(read(nlohmann::json::object())->encode_special("B"), (Ids{0, 8, 1}));
+  EXPECT_TRUE(fails([&] { read({{"truncation_side", "up"}}); }, {"truncation_side must be left or right"}));
+  EXPECT_TRUE(fails([&] { read({{"model_max_length", -1}}); }, {"model_max_length"}));
+  EXPECT_TRUE(fails([&] { read({{"tokenizer_class", "BertTokenizer"}}); }, {"/model/type is \"BPE\""}));
+  EXPECT_TRUE(fails([&] { read({{"pad_token", 5}}); }, {"pad_token: a token must be a text"}));
+
+  // Saved, it is the same tokenizer, for transformers too.
+  right->save((root() / "saved").string(), 50);
+  const auto saved = read_tokenizer((root() / "saved").string());
+  EXPECT_EQ(saved->content_hash(), right->content_hash());
+  EXPECT_EQ(saved->limits().max_length, 50);
+  EXPECT_EQ(saved->mask_id(), 8);
+  EXPECT_FALSE(saved->limits().cuts_left);
+  const auto config = nlohmann::json::parse(read_bytes(root() / "saved/tokenizer_config.json"));
+  EXPECT_EQ(config["tokenizer_class"], "PreTrainedTokenizerFast");
+  EXPECT_EQ(config["pad_token"], "!");
+}
+
+TEST_F(WordPieceFiles, LimitsOfAVocabulary) {
+  write("vocab.txt", "[UNK]\n[CLS]\n[SEP]\na\nb\nc\n\u00e9\nE\u00e9\n");
+  const auto read = [&](const nlohmann::json& config, const ReadTokenizerOptions& options = {}) {
+    write("tokenizer_config.json", config.dump());
+    return read_tokenizer(root().string(), options);
+  };
+  const auto left = read({{"truncation_side", "left"}, {"model_max_length", 9}});
+  EXPECT_EQ(left->encode_special("a b c", 4), (Ids{1, 4, 5, 2}));
+  EXPECT_EQ(left->encode_special("a b c", 2), (Ids{1, 2}));
+  EXPECT_EQ(left->limits().max_length, 9);
+  left->save((root() / "saved").string(), 9);
+  EXPECT_EQ(read_tokenizer((root() / "saved").string())->encode_special("a b c", 3), (Ids{1, 5, 2}));
+  EXPECT_EQ(read(nlohmann::json::object())->encode_special("a b c", 4), (Ids{1, 3, 4, 2}));
+  EXPECT_TRUE(fails([&] { read(nlohmann::json::object())->mask_id(); }, {"the vocabulary has no [MASK]"}));
+  // Lowercased first: accents stay where the tokenizer keeps them.
+  EXPECT_EQ(read({{"do_lower_case", false}}, {.lowercase = true})->encode_special("A \u00c9"), (Ids{1, 3, 6, 2}));
+  EXPECT_TRUE(fails([&] { read({{"tokenizer_class", "RobertaTokenizer"}}); }, {"tokenizer.json: no such file"}));
+  EXPECT_TRUE(fails([&] { read({{"cls_token", "<s>"}}); }, {"cls_token must be [CLS]", "<s>"}));
+  EXPECT_TRUE(fails([&] { read({{"extra_special_tokens", {"<x>"}}}); }, {"vocab.txt alone", "<x>"}));
+}
+
 TEST_F(WordPieceFiles, HuggingFaceTokenizerJson) {
   const char* data = std::getenv("TERN_DATA");
   if (!data) GTEST_SKIP() << "data: TERN_DATA is not set";

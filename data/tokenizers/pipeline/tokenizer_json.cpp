@@ -15,6 +15,7 @@
 #include "tern/data/tokenizers/pipeline/normalizers.h"
 #include "tern/data/tokenizers/pipeline/post_processors.h"
 #include "tern/data/tokenizers/pipeline/pre_tokenizers.h"
+#include "tern/data/tokenizers/pipeline/tokenizer_json_reader.h"
 
 namespace tern::data {
 
@@ -96,12 +97,12 @@ struct TokenizerJson::Parts {
 };
 
 TokenizerJson TokenizerJson::from_text(std::string_view json, const std::string& name) {
-  return from_json(parse_json_object(json, name), name);
+  return TokenizerJsonReader::read(parse_json_object(json, name), name);
 }
 
-TokenizerJson TokenizerJson::from_json(const nlohmann::json& root, const std::string& name,
-                                       const TokenizerFacts& facts) {
-  auto parts = std::make_shared<Parts>(JsonField(root, name));
+TokenizerJson TokenizerJsonReader::read(const nlohmann::json& root, const std::string& name,
+                                        const TokenizerFacts& facts) {
+  auto parts = std::make_shared<TokenizerJson::Parts>(JsonField(root, name));
   parts->name = name;
   parts->text = root.dump();
   for (std::size_t i = 0; i < facts.special.size(); ++i)
@@ -213,7 +214,7 @@ void TokenizerJson::save(const std::string& dir, std::int64_t model_max_length) 
   config["truncation_side"] = parts_->limits.cuts_left ? "left" : "right";
   constexpr const char* kKeys[] = {"unk_token", "cls_token", "sep_token", "pad_token", "mask_token"};
   for (std::size_t i = 0; i < parts_->special.size(); ++i)
-    if (!parts_->special[i].empty()) config[kKeys[i]] = parts_->special[i];
+    if (parts_->added.id(parts_->special[i])) config[kKeys[i]] = parts_->special[i];  // naming a token adds it
   write_file_atomically(fs::path(dir) / "tokenizer.json", {parts_->text, "\n"});
   write_file_atomically(fs::path(dir) / "tokenizer_config.json", {config.dump(2), "\n"});
 }

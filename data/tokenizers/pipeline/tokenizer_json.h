@@ -3,7 +3,6 @@
 // `tokenizers` 0.23 with the same file; what Tern does not have is an Error that names it.
 
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -11,12 +10,6 @@
 #include "tern/data/tokenizers/tokenizer.h"
 
 namespace tern::data {
-
-/// What other files than tokenizer.json say of a tokenizer.
-struct TokenizerFacts {
-  std::vector<std::string> special = {};  // tokens in the order of SpecialToken; empty texts for none
-  std::optional<TextLimits> limits = {};  // nothing: those of tokenizer.json's truncation
-};
 
 /// Copies share the vocabulary.
 class TokenizerJson final : public Tokenizer {
@@ -26,9 +19,6 @@ class TokenizerJson final : public Tokenizer {
   static TokenizerJson from_file(const std::string& path);
   /// Parses the text of a tokenizer.json; errors call it `name`.
   static TokenizerJson from_text(std::string_view json, const std::string& name = "tokenizer.json");
-
-  /// The same of a parsed one.
-  static TokenizerJson from_json(const nlohmann::json& root, const std::string& name, const TokenizerFacts& facts = {});
 
   /// The model's and the added tokens' ids, without post-processor, truncation and padding.
   std::size_t encode(std::string_view text, std::vector<std::int32_t>& ids) const override;
@@ -54,6 +44,7 @@ class TokenizerJson final : public Tokenizer {
   std::string content_hash() const override;
 
  private:
+  friend class TokenizerJsonReader;
   struct Parts;
   explicit TokenizerJson(std::shared_ptr<const Parts> parts) : parts_(std::move(parts)) {}
   std::vector<std::int32_t> finish(std::vector<std::int32_t> ids, std::size_t max_length, bool special) const;

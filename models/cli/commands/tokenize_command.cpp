@@ -1,11 +1,12 @@
 #include <filesystem>
 #include <iostream>
+#include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 
 #include "tern/data/files/text.h"
 #include "tern/data/hub/hub.h"
 #include "tern/data/tokenizers/pipeline/tokenizer_json.h"
+#include "tern/data/tokenizers/read_tokenizer.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/commands/line_input.h"
@@ -24,8 +25,8 @@ struct TokenizeOptions : CommonOptions {
              "files of lines, or .csv, .tsv and .jsonl files with a text column; - or none: lines of stdin");
   std::string vocab =
       option(&Self::vocab, "", "--vocab",
-             "vocab.txt, tokenizer.json or a folder with that, or the name of a model on Hugging Face's "
-             "hub (ORG/NAME[@REVISION]); default: bert-base-uncased's vocab.txt, which is built in");
+             "vocab.txt, tokenizer.json or a folder with one of them, or the name of a model on Hugging Face's hub "
+             "(ORG/NAME[@REVISION]); default: bert-base-uncased's vocab.txt, which is built in");
   bool tokens = option(&Self::tokens, false, "--tokens", "print the pieces instead of their ids");
   bool special =
       option(&Self::special, false, "--special", "with the tokens that are put around a text, as [CLS] and [SEP]");
@@ -36,7 +37,7 @@ struct TokenizeOptions : CommonOptions {
 };
 
 /// The tokenizer that --vocab and --cased name. With a tokenizer.json the ids are those of Hugging Face's
-/// Tokenizer.encode(), with the file's truncation and padding.
+/// Tokenizer.encode(), with the file's truncation and padding. A folder without one is read as predict reads it.
 class ChosenTokenizer {
  public:
   explicit ChosenTokenizer(const TokenizeOptions& a) {
@@ -44,19 +45,21 @@ class ChosenTokenizer {
     const std::string vocab = data::local_model(a.vocab, data::HubUse::kTokenizer, [&](const std::string& line) {
       if (!a.quiet) std::cerr << line << "\n";
     });
-    if (vocab.ends_with(".json") || std::filesystem::is_directory(vocab, none)) {
-      TERN_CHECK(!a.cased, "--cased is for a vocab.txt; ", vocab, " says itself what happens to case");
-      json_ = data::TokenizerJson::from_file(vocab);
-    } else {
-      const data::WordPieceOptions options{.lowercase = !a.cased};
-      word_piece_ =
-          vocab.empty() ? data::WordPiece::from_embedded(options) : data::WordPiece::from_file(vocab, options);
-    }
+    const bool folder = std::filesystem::is_directory(vocab, none);
+    TERN_CHECK(!a.cased || !(folder || vocab.ends_with(".json")), "--cased is for a vocab.txt; ", vocab,
+               " says itself what happens to case");
+    const data::WordPieceOptions options{.lowercase = !a.cased};
+    if (vocab.ends_with(".json") ||
+        (folder && std::filesystem::exists(std::filesystem::path(vocab) / "tokenizer.json", none)))
+      tokenizer_ = json_ = std::make_shared<data::TokenizerJson>(data::TokenizerJson::from_file(vocab));
+    else if (folder)
+      tokenizer_ = data::read_tokenizer(vocab);
+    else
+      tokenizer_ = std::make_shared<data::WordPiece>(vocab.empty() ? data::WordPiece::from_embedded(options)
+                                                                   : data::WordPiece::from_file(vocab, options));
   }
 
-  const data::Tokenizer& get() const {
-    return json_ ? static_cast<const data::Tokenizer&>(*json_) : static_cast<const data::Tokenizer&>(*word_piece_);
-  }
+  const data::Tokenizer& get() const { return *tokenizer_; }
   std::vector<int32_t> encode(const std::string& text, bool special, size_t limit) const {
     if (json_ && limit == data::Tokenizer::kNoLimit) return json_->encode_as_library(text, special);
     if (special) return get().encode_special(text, limit);
@@ -67,8 +70,8 @@ class ChosenTokenizer {
   }
 
  private:
-  std::optional<data::TokenizerJson> json_;
-  std::optional<data::WordPiece> word_piece_;
+  std::shared_ptr<const data::Tokenizer> tokenizer_;
+  std::shared_ptr<const data::TokenizerJson> json_;  // the same, if it is one that was asked for as a file
 };
 
 class LineTokenizer {
