@@ -9,8 +9,9 @@
 namespace tern::cli {
 
 std::vector<Command> all_commands(const std::vector<std::string>& arguments, const std::vector<std::string>& launched) {
-  return {train_command(arguments), resume_command(arguments), eval_command(), predict_command(),
-          tokenize_command(),       fetch_command(),           info_command(), launch_command(launched)};
+  return {train_command(arguments), resume_command(arguments), eval_command(),
+          predict_command(),        tokenize_command(),        fetch_command(),
+          info_command(),           export_command(),          launch_command(launched)};
 }
 
 int run_program(const std::vector<std::string>& arguments) {

@@ -35,7 +35,7 @@ const TrainArguments kTable;  // with every default
 
 TEST(OptionsTest, EveryRowHasAHelpAndADistinctName) {
   const std::vector<Command> commands = all_commands({}, {});
-  EXPECT_EQ(commands.size(), 8u);
+  EXPECT_EQ(commands.size(), 9u);
   for (const Command& command : commands) {
     std::set<std::string> names, recorded;
     for (const OptionRow& row : command.options->rows()) {

@@ -25,6 +25,7 @@ Command predict_command();
 Command tokenize_command();
 Command fetch_command();
 Command info_command();
+Command export_command();
 /// `launched`: the command line of the processes to start.
 Command launch_command(const std::vector<std::string>& launched);
 /// Takes what follows "--" off the command line.

@@ -21,6 +21,7 @@
 #include "tern/models/cli/options/train_help.h"
 #include "tern/models/cli/run/run_folder.h"
 #include "tern/models/cli/run/version.h"
+#include "tern/models/onnx/onnx.h"
 #include "tern/models/pretrained.h"
 #include "tern/nn/nn.h"
 
@@ -145,6 +146,38 @@ int describe_job(const dist::Launch& launch, Device device) {
   }
 }
 
+/// A model in ONNX's format.
+void describe_onnx(const std::string& path) {
+  const onnx::Description d = onnx::describe(path);
+  std::cout << "format: ONNX, IR version " << d.ir_version << "\n";
+  for (const auto& [domain, version] : d.opsets)
+    std::cout << "opset: " << (domain.empty() ? "" : tern::detail::printable(domain) + " ") << version << "\n";
+  for (const auto& [key, value] : d.metadata)
+    std::cout << "metadata " << tern::detail::printable(key) << ": " << tern::detail::printable(value, 1000) << "\n";
+  const auto list = [](const char* kind, const std::vector<onnx::ValueInfo>& values) {
+    for (const onnx::ValueInfo& value : values) {
+      std::cout << kind << ": " << tern::detail::printable(value.name) << "  " << value.type << "  [";
+      for (size_t i = 0; i < value.shape.size(); ++i) {
+        const onnx::Dimension& dim = value.shape[i];
+        const std::string name = dim.name.empty() ? "?" : tern::detail::printable(dim.name);
+        std::cout << (i == 0 ? "" : ", ") << (dim.size >= 0 ? std::to_string(dim.size) : name);
+      }
+      std::cout << (value.has_shape ? "]\n" : "...]\n");
+    }
+  };
+  list("input", d.inputs);
+  list("output", d.outputs);
+  int64_t nodes = 0;
+  for (const auto& [op, count] : d.ops) nodes += count;
+  std::cout << "nodes: " << nodes << "\n";
+  for (const auto& [op, count] : d.ops) std::cout << "  " << tern::detail::printable(op) << "  " << count << "\n";
+  std::cout << "parameters: " << d.parameters << " elements; all initializers: " << d.bytes << " bytes\n";
+  if (d.flops >= 0) std::cout << "floating-point operations of one call: " << d.flops << "\n";
+  for (const std::string& what : d.unsupported)
+    std::cout << "not supported: " << tern::detail::printable(what, 1000) << "\n";
+  std::cout << (d.unsupported.empty() ? "every node is supported\n" : "");
+}
+
 int info(const InfoOptions& a) {
   const Device device = apply_common(a);
   std::error_code error;
@@ -159,6 +192,8 @@ int info(const InfoOptions& a) {
   } else if (std::filesystem::is_directory(path, error)) {
     const auto model = models::load_pretrained<models::Model>(path, {.log = log});
     std::cout << model->config_json() << nn::summary(*model);
+  } else if (data::lower_ascii(std::filesystem::path(path).extension().string()) == ".onnx") {
+    describe_onnx(path);
   } else {
     describe_file(path);
   }
@@ -169,7 +204,8 @@ int info(const InfoOptions& a) {
 
 Command info_command() {
   const auto options = std::make_shared<InfoOptions>();
-  return {"info", "this machine, a model folder, or a file of weights (safetensors, PyTorch's or NumPy's)",
+  return {"info",
+          "this machine, a model folder, or a file of weights (safetensors, PyTorch's or NumPy's) or an ONNX model",
           "Example: tern info " + example_run(), options, [options] { return info(*options); }};
 }
 
