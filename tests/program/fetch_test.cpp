@@ -47,12 +47,12 @@ TEST_F(FetchTest, PrintsTheFolder) {
   EXPECT_TRUE(read_text(snapshot() + "/model.safetensors") == read("curve/model.safetensors"));
   EXPECT_EQ(succeeds("fetch org/curve --revision v1 --quiet", online()).err, "");
   EXPECT_EQ(read(cache() + "/models--org--curve/refs/v1"), kCommit);
-  EXPECT_EQ(succeeds("fetch org/curve --cache mine --include *.txt --include none --exclude notes/*", online()).out,
+  EXPECT_EQ(succeeds("fetch org/curve --cache mine --include *.txt none --exclude notes/*", online()).out,
             file("mine/models--org--curve/snapshots/" + kCommit).string() + "\n");
   EXPECT_EQ(listing("mine/models--org--curve/snapshots/" + kCommit), "vocab.txt");
   EXPECT_EQ(succeeds(Words{"fetch", hub_.url() + "/org/curve/resolve/main/notes/a.txt"}, online()).out,
             snapshot() + "/notes/a.txt\n");
-  succeeds("fetch --include *.json org/curve", online());
+  succeeds("fetch --include *.json *.txt --include none org/curve", online());
   write("options.toml", "include = [\"notes/*\", \"*.txt\"]\nquiet = true\n");
   EXPECT_EQ(succeeds("fetch org/curve --config options.toml --cache other", online()).err, "");
   EXPECT_EQ(listing("other/models--org--curve/snapshots/" + kCommit), "notes vocab.txt");

@@ -42,9 +42,6 @@ void declare(CLI::App& parser, Options& options, const OptionRow& row) {
     option = parser.add_option(name, take, row.help());
     option->type_name(type_name(row))->default_str(row.shown_default())->required(row.spec.required);
     if (row.is_list()) option->expected(CLI::detail::expected_max_vector_size);
-    // "--include A --include B NAME": what follows the value is not one more.
-    if (row.is_list() && name.starts_with("--"))
-      option->expected(1, CLI::detail::expected_max_vector_size)->allow_extra_args(false);
     if (!row.spec.bare.empty()) option->expected(0, 1);
   }
   option->group(row.spec.heading);

@@ -15,11 +15,10 @@ struct FetchOptions : CommonOptions {
                             "#sha256=HEX behind it where its sum is known",
                             Required{});
   std::string revision = option(&Self::revision, "", "--revision", "branch, tag or commit; default: main");
-  std::vector<std::string> include = option(
-      &Self::include, {}, "--include",
-      "pattern (*.onnx, onnx/*) of files to fetch in place of those that Tern reads; may be given several times");
-  std::vector<std::string> exclude =
-      option(&Self::exclude, {}, "--exclude", "pattern of files that are not fetched; may be given several times");
+  std::vector<std::string> include =
+      option(&Self::include, {}, "--include",
+             "patterns (*.onnx, onnx/*): fetch the files that match one, in place of those that Tern reads");
+  std::vector<std::string> exclude = option(&Self::exclude, {}, "--exclude", "patterns of files that are not fetched");
   std::string cache =
       option(&Self::cache, "", "--cache", "folder of the cache; default: HF_HUB_CACHE, else ~/.cache/huggingface/hub");
 };
@@ -56,7 +55,7 @@ Command fetch_command() {
           "HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN (or the token file of 'hf auth login') are followed.\n"
           "Examples:\n"
           "  tern fetch distilbert/distilbert-base-uncased\n"
-          "  tern fetch sentence-transformers/all-MiniLM-L6-v2@refs/pr/1 --include '*.json' --include 'onnx/*'\n"
+          "  tern fetch sentence-transformers/all-MiniLM-L6-v2@refs/pr/1 --include '*.json' 'onnx/*'\n"
           "  tern train distilbert --init distilbert/distilbert-base-uncased --data reviews.csv",
           options, [options] { return fetch(*options); }};
 }
