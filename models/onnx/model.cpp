@@ -21,6 +21,12 @@ void collect_tensors(const GraphDef& graph, std::vector<TensorData*>& tensors) {
     }
 }
 
+int32_t element_named(const std::string& name) {
+  for (int32_t element = 1; element <= kInt2; ++element)
+    if (element_name(element) == name) return element;
+  return kUndefined;
+}
+
 /// The names between a weight's dots, each fit to name a member.
 std::vector<std::string> parts_of(const std::string& name) {
   std::vector<std::string> parts(1);
@@ -95,6 +101,9 @@ std::unique_ptr<detail::ModelState> read_state(const std::string& path, const Lo
     for (const ValueInfo& input : model.graph.inputs)
       if (!defaults.contains(input.name)) state->inputs.push_back(input);
     state->outputs = model.graph.outputs;
+    for (const ValueInfo& input : state->inputs)
+      if (!input.type.empty() && !is_supported(element_named(input.type)))
+        unsupported.push_back("input '" + input.name + "' of type " + input.type + ", which is not supported");
   } catch (const OutOfMemoryError&) {
     throw;
   } catch (const Error& error) {
@@ -157,12 +166,6 @@ const std::vector<ValueInfo>& Model::outputs() const { return state_->outputs; }
 const std::map<std::string, std::string>& Model::metadata() const { return state_->definition.metadata; }
 
 namespace {
-
-int32_t element_named(const std::string& name) {
-  for (int32_t element = 1; element <= kInt2; ++element)
-    if (element_name(element) == name) return element;
-  return kUndefined;
-}
 
 /// Throws Error unless the tensor fits the description.
 void check_input(const ValueInfo& info, const Tensor& x) {

@@ -84,8 +84,9 @@ std::pair<Tensor, Tensor> separate_attention(const AttentionCall& a, double cap,
     return {matmul(probabilities, v), mode == 3 ? probabilities : scores};
   }
   const Tensor masked = scores + mask;
-  const Tensor none = max(mask, {-1}, true) == -INFINITY;  // a query without keys gets 0
-  const Tensor probabilities = where(none, 0.0, softmax(masked)).to(a.q.dtype());
+  // A query without keys gets 0. Its scores are replaced, because a softmax of -infinities has no gradient.
+  const Tensor none = max(mask.detach(), {-1}, true) == -INFINITY;
+  const Tensor probabilities = where(none, 0.0, softmax(where(none, 0.0, masked))).to(a.q.dtype());
   return {matmul(probabilities, v), mode == 2 ? masked.to(a.q.dtype()) : mode == 3 ? probabilities : scores};
 }
 

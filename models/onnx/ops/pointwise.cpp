@@ -68,7 +68,8 @@ void clip(Call& c) {
   if (c.opset() < 11) return c.set(clamp(c.in(0), c.number("min", -INFINITY), c.number("max", INFINITY)));
   if (!c.has(1) && !c.has(2)) return c.set(c.in(0));
   const Tensor x = c.in(0);
-  if (is_floating(x.dtype()) && !c.context().device.is_cuda()) {
+  const bool fixed = !(c.has(1) && c.in(1).requires_grad()) && !(c.has(2) && c.in(2).requires_grad());
+  if (fixed && is_floating(x.dtype()) && !c.context().device.is_cuda()) {
     const auto bound = [&](size_t i, double otherwise) { return c.has(i) ? c.scalar(i) : otherwise; };
     return c.set(clamp(x, std::min(bound(1, -INFINITY), bound(2, INFINITY)), bound(2, INFINITY)));
   }

@@ -75,10 +75,10 @@ Tensor reordered(const Tensor& x, const std::vector<size_t>& order) {
 
 /// One direction: its inputs, and what comes out.
 struct Direction {
-  Tensor x;                   // [steps, batch, in]
+  Tensor x;                                  // [steps, batch, in]
   Tensor w, r, wb = {}, rb = {}, peep = {};  // [gates hidden, in], [gates hidden, hidden], ...
-  Tensor h, c = {};                // [batch, hidden]
-  Tensor lengths = {};             // int64 [batch] or undefined
+  Tensor h, c = {};                          // [batch, hidden]
+  Tensor lengths = {};                       // int64 [batch] or undefined
   bool reverse = false;
   const GateFunction* functions = nullptr;
   double limit = 0;  // of what enters a function; 0: none
