@@ -205,38 +205,74 @@ void run_step(const Step& step, const Context& context, std::vector<Value>& valu
   for (const int place : step.done) values[static_cast<size_t>(place)] = {};
 }
 
-/// Ops whose results may be larger than their inputs, or differ from run to run.
+/// Ops that shapes and small constants are computed with. Others may give results much larger than their inputs, or
+/// other ones in each run.
 bool may_be_folded(const Step& step, const std::vector<const Value*>& inputs) {
-  static const std::unordered_set<std::string> never = {"Tile",
-                                                        "EyeLike",
-                                                        "OneHot",
-                                                        "Pad",
-                                                        "Resize",
-                                                        "Upsample",
-                                                        "RandomNormal",
-                                                        "RandomUniform",
-                                                        "RandomNormalLike",
-                                                        "RandomUniformLike",
-                                                        "Bernoulli",
-                                                        "Multinomial",
-                                                        "Dropout",
-                                                        "CenterCropPad",
-                                                        "MelWeightMatrix",
-                                                        "HannWindow",
-                                                        "HammingWindow",
-                                                        "BlackmanWindow",
-                                                        "ConvTranspose",
-                                                        "MaxUnpool",
-                                                        "AffineGrid",
-                                                        "Col2Im",
-                                                        "DFT",
-                                                        "GridSample"};
+  static const std::unordered_set<std::string> folded = {"Abs",
+                                                         "Add",
+                                                         "And",
+                                                         "Cast",
+                                                         "Ceil",
+                                                         "Concat",
+                                                         "Constant",
+                                                         "ConstantOfShape",
+                                                         "Cos",
+                                                         "CumSum",
+                                                         "Div",
+                                                         "Equal",
+                                                         "Exp",
+                                                         "Expand",
+                                                         "Flatten",
+                                                         "Floor",
+                                                         "Gather",
+                                                         "GatherND",
+                                                         "Greater",
+                                                         "Identity",
+                                                         "Less",
+                                                         "LessOrEqual",
+                                                         "GreaterOrEqual",
+                                                         "Log",
+                                                         "Max",
+                                                         "Min",
+                                                         "Mod",
+                                                         "Mul",
+                                                         "Neg",
+                                                         "Not",
+                                                         "Or",
+                                                         "Pow",
+                                                         "Range",
+                                                         "Reshape",
+                                                         "Round",
+                                                         "Reciprocal",
+                                                         "ReduceMax",
+                                                         "ReduceMin",
+                                                         "ReduceProd",
+                                                         "ReduceSum",
+                                                         "Shape",
+                                                         "Sign",
+                                                         "Sin",
+                                                         "Size",
+                                                         "Slice",
+                                                         "Split",
+                                                         "Sqrt",
+                                                         "Squeeze",
+                                                         "Sub",
+                                                         "Sum",
+                                                         "Transpose",
+                                                         "Trilu",
+                                                         "Unsqueeze",
+                                                         "Where",
+                                                         "Xor",
+                                                         "DequantizeLinear"};
   constexpr int64_t most = 1 << 18;  // elements
   const std::string& op = step.node->op;
-  if (!step.bodies.empty() || never.contains(op) || step.op->refuse != nullptr) return false;
-  int64_t bytes = 0;
-  for (const Value* input : inputs) bytes += input != nullptr && input->tensor.defined() ? input->tensor.nbytes() : 0;
-  if (bytes > (int64_t{64} << 20)) return false;
+  if (!step.node->domain.empty() || !folded.contains(op)) return false;
+  int64_t elements = 1;  // of a result that broadcasts all inputs
+  for (const Value* input : inputs) {
+    if (input == nullptr || !input->tensor.defined()) continue;
+    if (input->tensor.numel() > (int64_t{16} << 20)) return false;
+    elements = std::min(elements * std::max<int64_t>(1, input->tensor.numel()), int64_t{1} << 40);
+  }
   const auto product = [&](size_t i) {
     int64_t count = 1;
     for (const int64_t size : inputs[i]->tensor.to_vector<int64_t>()) {
@@ -246,23 +282,19 @@ bool may_be_folded(const Step& step, const std::vector<const Value*>& inputs) {
     return count;
   };
   if (op == "ConstantOfShape") return inputs.size() == 1 && inputs[0] != nullptr && product(0) <= most;
-  if (op == "Expand")
-    return inputs.size() == 2 && inputs[1] != nullptr &&
-           product(1) <= most / std::max<int64_t>(1, inputs[0]->tensor.numel());
+  if (op == "Expand") {
+    if (inputs.size() != 2 || inputs[0] == nullptr || inputs[1] == nullptr) return false;
+    return product(1) <= most / std::max<int64_t>(1, inputs[0]->tensor.numel());
+  }
   if (op == "Range") {
-    double values[3];
+    double values[3] = {};
     for (size_t i = 0; i < 3; ++i) {
       if (inputs.size() != 3 || inputs[i] == nullptr || inputs[i]->tensor.numel() != 1) return false;
       values[i] = inputs[i]->tensor.item<double>();
     }
     return std::abs((values[1] - values[0]) / values[2]) <= static_cast<double>(most);
   }
-  // Of products and broadcasts the result may be the product of the inputs' sizes.
-  int64_t elements = 1;
-  for (const Value* input : inputs)
-    if (input != nullptr && input->tensor.defined())
-      elements = std::min(elements * std::max<int64_t>(1, input->tensor.numel()), int64_t{1} << 40);
-  return inputs.size() < 2 || elements <= (int64_t{1} << 22);
+  return inputs.size() < 2 || op == "Slice" || op == "Reshape" || elements <= (int64_t{1} << 22);
 }
 
 }  // namespace

@@ -38,7 +38,9 @@ void loop_graph(Call& c) {
   TERN_CHECK(c.outputs() >= states || c.outputs() == 0, "it has ", c.outputs(), " outputs for ", states, " states");
   std::vector<Values> scans(c.outputs() - std::min(c.outputs(), states));
   int64_t round = 0;
+  constexpr int64_t kMostRounds = int64_t{1} << 24;
   for (; round < most && going; ++round) {
+    TERN_CHECK(round < kMostRounds, "it does not end within ", kMostRounds, " rounds");
     Values given = {host_number(round), host_flag(true)};
     given.insert(given.end(), carried.begin(), carried.end());
     Values results = c.run_body("body", std::move(given));
