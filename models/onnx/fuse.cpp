@@ -1,7 +1,312 @@
+// Groups of steps that exporters write for one layer, replaced by Tern's op for it: attention, layer norm and GELU.
+//
+// A group is found from its last step backward. It is replaced where nothing else reads what lies within, and only
+// numbers (tensors of one element) are assumed to be what they are when the model is loaded.
+
+#include <cmath>
+#include <map>
+#include <optional>
+
+#include "tern/kernels/base/check.h"
+#include "tern/models/onnx/ops/attention.h"
 #include "tern/models/onnx/state.h"
 
 namespace tern::onnx {
+namespace {
 
-void fuse_steps(Program&) {}
+/// Softmax(a b + mask) v, with a scale between that is a number. Inputs: a, b, v and perhaps the mask.
+void fused_scores(Call& c) {
+  const Tensor q = c.in(0), k = c.in(1).t(), v = c.in(2);
+  const double scale = c.number("scale", 1);
+  Tensor mask = c.in_or_none(3);
+  const bool fits = q.dim() == 4 && k.dim() == 4 && v.dim() == 4 && is_floating(q.dtype()) && q.size(0) == k.size(0) &&
+                    q.size(0) == v.size(0) && q.size(1) == k.size(1) && q.size(1) == v.size(1) &&
+                    q.size(3) == k.size(3) && q.size(3) <= 256 && v.size(3) <= 256 && k.size(2) > 0 && scale > 0 &&
+                    (!mask.defined() || (mask.dim() <= 4 && is_floating(mask.dtype())));
+  if (!fits) {
+    Tensor scores = matmul(q, k.t());
+    if (scale != 1) scores = scores * scale;
+    if (mask.defined()) scores = scores + mask;
+    return c.set(matmul(softmax(scores), v));
+  }
+  while (mask.defined() && mask.dim() < 4) mask = mask.unsqueeze(0);
+  c.set(fused_attention({.q = q, .k = k, .v = v, .mask = mask, .scale = scale}));
+}
+
+void fused_layer_norm(Call& c) {
+  const Tensor x = c.in(0), weight = c.in(1), bias = c.in_or_none(2);
+  const double eps = c.number("epsilon", 1e-5);
+  const bool fits = weight.shape() == Shape{x.size(-1)} && (!bias.defined() || bias.shape() == weight.shape());
+  const Tensor y = layer_norm(x, fits ? weight : Tensor(), fits ? bias : Tensor(), eps);
+  if (fits) return c.set(y);
+  c.set(bias.defined() ? y * weight + bias : y * weight);
+}
+
+void fused_gelu(Call& c) { c.set(c.flag("tanh") ? gelu_tanh(c.in(0)) : gelu(c.in(0))); }
+
+const OpRow kAttentionRow{"Attention", 1, fused_scores};
+const OpRow kLayerNormRow{"LayerNormalization", 1, fused_layer_norm};
+const OpRow kGeluRow{"Gelu", 1, fused_gelu};
+
+class Fusion {
+ public:
+  explicit Fusion(Program& program) : program_(program), uses_(static_cast<size_t>(program.places)) {
+    for (size_t i = 0; i < program.steps.size(); ++i) {
+      const Step& step = program.steps[i];
+      for (const int place : step.outputs)
+        if (place >= 0) makers_[place] = i;
+      for (const int place : step.inputs)
+        if (place >= 0) ++uses_[static_cast<size_t>(place)];
+      for (const auto& [name, body] : step.bodies)
+        for (const auto& [outside, inside] : body->captured) uses_[static_cast<size_t>(outside)] += 2;
+    }
+    for (const int place : program.outputs) uses_[static_cast<size_t>(place)] += 2;
+    for (const Source& source : program.sources)
+      if (!source.handle && source.constant.tensor.defined() && source.constant.tensor.numel() == 1 &&
+          is_floating(source.constant.tensor.dtype()))
+        numbers_[source.place] = source.constant.tensor.item<double>();
+  }
+
+  void run() {
+    for (size_t i = 0; i < program_.steps.size(); ++i) {
+      group_.clear();
+      if (!attention(i) && !gelu(i)) layer_norm(i);
+    }
+    std::erase_if(program_.steps, [](const Step& step) { return step.op == nullptr; });
+    note_done(program_);
+  }
+
+ private:
+  static bool is(const Step& step, const char* op) { return step.node->domain.empty() && step.node->op == op; }
+  Step& at(size_t i) { return program_.steps[i]; }
+
+  /// The step that makes a place, if it is this op and nothing else reads the place (`readers` times).
+  std::optional<size_t> before(int place, const char* op, int readers = 1) {
+    const auto found = makers_.find(place);
+    if (found == makers_.end() || at(found->second).op == nullptr || !is(at(found->second), op)) return {};
+    if (uses_[static_cast<size_t>(place)] != readers) return {};
+    return found->second;
+  }
+
+  std::optional<double> number(int place) const {
+    const auto found = numbers_.find(place);
+    return found == numbers_.end() ? std::nullopt : std::optional(found->second);
+  }
+  bool is_number(int place, double wanted) const {
+    const auto value = number(place);
+    return value && std::abs(*value - wanted) <= 1e-3 * std::abs(wanted);
+  }
+
+  /// Of a step with a number as one input: the other input.
+  std::optional<int> other_than_number(const Step& step, double wanted) const {
+    if (step.inputs.size() != 2) return {};
+    if (is_number(step.inputs[1], wanted)) return step.inputs[0];
+    if (is_number(step.inputs[0], wanted)) return step.inputs[1];
+    return {};
+  }
+
+  void replace(size_t last, const OpRow& row, std::vector<int> inputs, std::map<std::string, Attribute> attributes) {
+    for (const size_t i : group_) at(i).op = nullptr;
+    Step& step = at(last);
+    auto node = std::make_shared<NodeDef>(*step.node);
+    node->op = row.op;
+    node->attributes = std::move(attributes);
+    step.node = std::move(node);
+    step.op = &row;
+    step.inputs = std::move(inputs);
+  }
+  static Attribute real(double value) { return {.kind = AttributeKind::kFloat, .f = value}; }
+  static Attribute flag(bool value) { return {.kind = AttributeKind::kInt, .i = value ? 1 : 0}; }
+
+  /// MatMul(Softmax(a b [* scale] [+ mask]), v); between, PyTorch's exporter replaces NaN by 0.
+  bool attention(size_t last) {
+    if (!is(at(last), "MatMul")) return false;
+    int place = at(last).inputs[0];
+    std::optional<size_t> softmax = before(place, "Softmax");
+    if (const auto where = before(place, "Where"); !softmax && where && at(*where).inputs.size() == 3) {
+      const int probabilities = at(*where).inputs[2];
+      const auto nan = before(at(*where).inputs[0], "IsNaN");
+      softmax = before(probabilities, "Softmax", 2);
+      if (!nan || !softmax || at(*nan).inputs[0] != probabilities || !number(at(*where).inputs[1])) return false;
+      if (*number(at(*where).inputs[1]) != 0) return false;
+      group_ = {*where, *nan};
+    }
+    if (!softmax) return false;
+    const auto axis = at(*softmax).node->attributes.find("axis");
+    const int64_t dim = axis != at(*softmax).node->attributes.end() ? axis->second.i : at(*softmax).opset < 13 ? 1 : -1;
+    if (dim != -1 && dim != 3) return false;
+    group_.push_back(*softmax);
+    place = at(*softmax).inputs[0];
+    int mask = -1;
+    double scale = 1;
+    if (const auto sum = before(place, "Add")) {
+      const Step& step = at(*sum);
+      const bool first = makers_.contains(step.inputs[0]) && is_scores(step.inputs[0]);
+      place = step.inputs[first ? 0 : 1];
+      mask = step.inputs[first ? 1 : 0];
+      group_.push_back(*sum);
+    }
+    for (const char* op : {"Mul", "Div"}) {
+      const auto scaled = before(place, op);
+      if (!scaled) continue;
+      const Step& step = at(*scaled);
+      const auto factor = number(step.inputs[1]);
+      if (!factor || *factor <= 0) return false;
+      scale = op[0] == 'M' ? *factor : 1 / *factor;
+      place = step.inputs[0];
+      group_.push_back(*scaled);
+      break;
+    }
+    const auto scores = before(place, "MatMul");
+    if (!scores) return false;
+    group_.push_back(*scores);
+    std::vector<int> inputs = {at(*scores).inputs[0], at(*scores).inputs[1], at(last).inputs[1]};
+    if (mask >= 0) inputs.push_back(mask);
+    replace(last, kAttentionRow, inputs, {{"scale", real(scale)}});
+    return true;
+  }
+
+  /// A product, perhaps with a number.
+  bool is_scores(int place) {
+    for (const char* op : {"Mul", "Div"})
+      if (const auto scaled = before(place, op))
+        return number(at(*scaled).inputs[1]) && before(at(*scaled).inputs[0], "MatMul");
+    return before(place, "MatMul").has_value();
+  }
+
+  /// x / 2 (1 + erf(x / sqrt(2))), and the form with tanh(sqrt(2 / pi) (x + 0.044715 x^3)), in the orders that
+  /// exporters write.
+  bool gelu(size_t last) {
+    if (!is(at(last), "Mul")) return false;
+    for (const int side : {0, 1}) {
+      group_.clear();
+      // Mul(x (1 + f), 0.5), or Mul(0.5 x, 1 + f).
+      const int a = at(last).inputs[static_cast<size_t>(side)], b = at(last).inputs[static_cast<size_t>(1 - side)];
+      if (is_number(b, 0.5)) {
+        const auto product = before(a, "Mul");
+        if (!product) continue;
+        group_ = {*product};
+        for (const int way : {0, 1})
+          if (gelu_of(last, at(*product).inputs[static_cast<size_t>(way)],
+                      at(*product).inputs[static_cast<size_t>(1 - way)]))
+            return true;
+        continue;
+      }
+      const auto half = before(a, "Mul");
+      if (!half) continue;
+      const auto x = other_than_number(at(*half), 0.5);
+      group_ = {*half};
+      if (x && gelu_of(last, *x, b)) return true;
+    }
+    return false;
+  }
+
+  bool gelu_of(size_t last, int x, int one_plus) {
+    const std::vector<size_t> outside = group_;
+    const auto fail = [&] {
+      group_ = outside;
+      return false;
+    };
+    const auto sum = before(one_plus, "Add");
+    if (!sum) return fail();
+    const auto f = other_than_number(at(*sum), 1);
+    if (!f) return fail();
+    group_.push_back(*sum);
+    if (const auto erf = before(*f, "Erf")) {
+      const auto scaled_down = before(at(*erf).inputs[0], "Div"), scaled = before(at(*erf).inputs[0], "Mul");
+      const auto inner = scaled_down ? (is_number(at(*scaled_down).inputs[1], std::sqrt(2.0))
+                                            ? std::optional(at(*scaled_down).inputs[0])
+                                            : std::nullopt)
+                         : scaled    ? other_than_number(at(*scaled), std::sqrt(0.5))
+                                     : std::nullopt;
+      if (!inner || *inner != x) return fail();
+      group_.push_back(*erf);
+      group_.push_back(scaled_down ? *scaled_down : *scaled);
+      replace(last, kGeluRow, {x}, {{"tanh", flag(false)}});
+      return true;
+    }
+    const auto bent = before(*f, "Tanh");
+    if (!bent) return fail();
+    const auto scaled = before(at(*bent).inputs[0], "Mul");
+    if (!scaled) return fail();
+    const auto inner = other_than_number(at(*scaled), std::sqrt(2 / 3.14159265358979));
+    const auto cubic = inner ? before(*inner, "Add") : std::nullopt;
+    if (!cubic || at(*cubic).inputs.size() != 2) return fail();
+    const bool first = at(*cubic).inputs[0] == x;
+    if (!first && at(*cubic).inputs[1] != x) return fail();
+    const auto small = before(at(*cubic).inputs[first ? 1 : 0], "Mul");
+    if (!small) return fail();
+    const auto cube = other_than_number(at(*small), 0.044715);
+    const auto power = cube ? before(*cube, "Pow") : std::nullopt;
+    if (!power || at(*power).inputs[0] != x || !is_number(at(*power).inputs[1], 3)) return fail();
+    for (const size_t i : {*bent, *scaled, *cubic, *small, *power}) group_.push_back(i);
+    replace(last, kGeluRow, {x}, {{"tanh", flag(true)}});
+    return true;
+  }
+
+  /// (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias, over the last axis.
+  bool layer_norm(size_t last) {
+    int place = -1, bias = -1, weight = -1;
+    std::optional<size_t> scaled;
+    if (is(at(last), "Add")) {
+      for (const size_t side : {0u, 1u})
+        if (const auto found = before(at(last).inputs[side], "Mul"); found && !scaled) {
+          scaled = found;
+          bias = at(last).inputs[1 - side];
+        }
+    }
+    if (!scaled) return false;
+    group_.push_back(*scaled);
+    std::optional<size_t> divided;
+    for (const size_t side : {0u, 1u})
+      if (const auto found = before(at(*scaled).inputs[side], "Div"); found && !divided) {
+        divided = found;
+        weight = at(*scaled).inputs[1 - side];
+      }
+    if (!divided) return false;
+    place = at(*divided).inputs[0];  // x - mean(x), which is read twice
+    const auto root = before(at(*divided).inputs[1], "Sqrt");
+    const auto sum = root ? before(at(*root).inputs[0], "Add") : std::nullopt;
+    if (!sum) return false;
+    const auto eps = number(at(*sum).inputs[1]);
+    const auto variance = before(at(*sum).inputs[0], "ReduceMean");
+    if (!eps || !variance || !over_last_axis(at(*variance))) return false;
+    const auto power = before(at(*variance).inputs[0], "Pow");
+    const auto difference = before(place, "Sub", 2);
+    if (!power || !difference || at(*power).inputs[0] != place || !is_number(at(*power).inputs[1], 2)) return false;
+    const int x = at(*difference).inputs[0];
+    const auto mean = before(at(*difference).inputs[1], "ReduceMean");
+    if (!mean || at(*mean).inputs[0] != x || !over_last_axis(at(*mean))) return false;
+    for (const size_t i : {*divided, *root, *sum, *variance, *power, *difference, *mean}) group_.push_back(i);
+    replace(last, kLayerNormRow, {x, weight, bias}, {{"epsilon", real(*eps)}});
+    return true;
+  }
+
+  bool over_last_axis(const Step& step) const {
+    const auto keep = step.node->attributes.find("keepdims");
+    if (keep != step.node->attributes.end() && keep->second.i == 0) return false;
+    const auto axes = step.node->attributes.find("axes");
+    if (axes != step.node->attributes.end()) return axes->second.ints == Numbers{-1};
+    if (step.inputs.size() < 2) return false;
+    for (const Source& source : program_.sources)
+      if (source.place == step.inputs[1] && !source.handle && source.constant.tensor.defined())
+        return source.constant.tensor.to_vector<int64_t>() == Numbers{-1};
+    return false;
+  }
+
+  Program& program_;
+  std::vector<int> uses_;
+  std::map<int, size_t> makers_;
+  std::map<int, double> numbers_;
+  std::vector<size_t> group_;
+};
+
+}  // namespace
+
+void fuse_steps(Program& program) {
+  for (Step& step : program.steps)
+    for (auto& [name, body] : step.bodies) fuse_steps(*body);
+  Fusion(program).run();
+}
 
 }  // namespace tern::onnx

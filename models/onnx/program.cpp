@@ -152,23 +152,6 @@ class Compiler {
     return true;
   }
 
-  static void note_done(Program& program) {
-    std::vector<int> last(static_cast<size_t>(program.places), -1);
-    const auto use = [&](int place, size_t step) {
-      if (place >= 0) last[static_cast<size_t>(place)] = static_cast<int>(step);
-    };
-    for (size_t i = 0; i < program.steps.size(); ++i) {
-      const Step& step = program.steps[i];
-      for (const int place : step.outputs) use(place, i);
-      for (const int place : step.inputs) use(place, i);
-      for (const auto& [name, body] : step.bodies)
-        for (const auto& [outside, inside] : body->captured) use(outside, i);
-    }
-    for (const int place : program.outputs) last[static_cast<size_t>(place)] = -1;
-    for (size_t place = 0; place < last.size(); ++place)
-      if (last[place] >= 0) program.steps[static_cast<size_t>(last[place])].done.push_back(static_cast<int>(place));
-  }
-
   const ModelDef& model_;
   const MakeSources& make_sources_;
   std::vector<std::string>& unsupported_;
@@ -320,6 +303,24 @@ std::vector<Value> Program::run(const Context& context, std::vector<Value> given
   return results;
 }
 
+void note_done(Program& program) {
+  std::vector<int> last(static_cast<size_t>(program.places), -1);
+  const auto use = [&](int place, size_t step) {
+    if (place >= 0) last[static_cast<size_t>(place)] = static_cast<int>(step);
+  };
+  for (size_t i = 0; i < program.steps.size(); ++i) {
+    Step& step = program.steps[i];
+    step.done.clear();
+    for (const int place : step.outputs) use(place, i);
+    for (const int place : step.inputs) use(place, i);
+    for (const auto& [name, body] : step.bodies)
+      for (const auto& [outside, inside] : body->captured) use(outside, i);
+  }
+  for (const int place : program.outputs) last[static_cast<size_t>(place)] = -1;
+  for (size_t place = 0; place < last.size(); ++place)
+    if (last[place] >= 0) program.steps[static_cast<size_t>(last[place])].done.push_back(static_cast<int>(place));
+}
+
 std::unique_ptr<Program> compile(const ModelDef& model, const MakeSources& make_sources,
                                  std::vector<std::string>& unsupported) {
   return Compiler(model, make_sources, unsupported).graph(model.graph, nullptr);
@@ -376,6 +377,7 @@ void fold_constants(Program& program) {
     for (const auto& [name, body] : step.bodies)
       for (const auto& [outside, inside] : body->captured) note(outside);
   }
+  note_done(program);
   std::erase_if(program.sources, [&](const Source& source) { return !read[static_cast<size_t>(source.place)]; });
 }
 

@@ -65,6 +65,9 @@ using MakeSources =
 std::unique_ptr<Program> compile(const ModelDef& model, const MakeSources& make_sources,
                                  std::vector<std::string>& unsupported);
 
+/// Finds for each place the last step that reads it.
+void note_done(Program& program);
+
 /// Computes the steps that depend on constants alone, and makes their results constants. Results that would be large
 /// are left.
 void fold_constants(Program& program);
