@@ -45,6 +45,12 @@ inline Message onnx_attribute(const std::string& name, int64_t value) {
   return Message().text(1, name).number(3, static_cast<uint64_t>(value)).number(20, 2);
 }
 
+inline Message onnx_list(const std::string& name, const std::vector<int64_t>& values) {
+  Message attribute = Message().text(1, name);
+  for (const int64_t value : values) attribute.number(8, static_cast<uint64_t>(value));
+  return attribute.number(20, 7);
+}
+
 inline Message onnx_floats(const std::string& name, const std::vector<int64_t>& dims,
                            const std::vector<float>& values) {
   Message tensor;
