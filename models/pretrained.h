@@ -95,7 +95,10 @@ std::unique_ptr<M> model_as(std::unique_ptr<Model> model, const std::string& wha
     return model;
   } else {
     M* const wanted = dynamic_cast<M*>(model.get());
-    TERN_CHECK(wanted, what, ": the model, a ", model->type_name(), ", is of another kind than the one that is wanted");
+    TERN_CHECK(wanted, what, ": the model, a ", model->type_name(), ", is of another kind than the one that is wanted",
+               std::is_same_v<M, SequenceClassifier> && dynamic_cast<TextModel*>(model.get())
+                   ? ", a classifier of texts, which tern train --init makes of it"
+                   : "");
     model.release();
     return std::unique_ptr<M>(wanted);
   }

@@ -275,7 +275,8 @@ class TokenizerFolder {
               (part.value("type", json()) == "BertNormalizer" && part.value("lowercase", json()) == true));
     };
     json parts = normalizer.is_null() ? json::array() : json::array({normalizer});
-    if (normalizer.is_object() && normalizer.value("type", json()) == "Sequence" && normalizer.contains("normalizers"))
+    if (normalizer.is_object() && normalizer.value("type", json()) == "Sequence" &&
+        normalizer.value("normalizers", json()).is_array())
       parts = normalizer["normalizers"];
     if (std::ranges::any_of(parts, lowers)) return;
     parts.insert(parts.begin(), json{{"type", "Lowercase"}});

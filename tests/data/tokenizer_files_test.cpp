@@ -1,11 +1,13 @@
 // The files of a WordPiece tokenizer: vocab.txt, tokenizer_config.json and tokenizer.json, read, written and damaged.
 
 #include <nlohmann/json.hpp>
+#include <random>
 
 #include "tern/data/tokenizers/read_tokenizer.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/tests/data/support.h"
 #include "tern/tests/places.h"
+#include "tern/tests/support/seed.h"
 
 namespace tern::data {
 namespace {
@@ -241,6 +243,40 @@ TEST_F(WordPieceFiles, AnyTokenizerOfAFolder) {
   const auto config = nlohmann::json::parse(read_bytes(root() / "saved/tokenizer_config.json"));
   EXPECT_EQ(config["tokenizer_class"], "PreTrainedTokenizerFast");
   EXPECT_EQ(config["pad_token"], "!");
+}
+
+/// Files of a folder with a few random bytes or values: a tokenizer, or an Error.
+TEST_F(WordPieceFiles, DamagedFolders) {
+  std::mt19937_64 random = fresh_random();
+  const std::string model = byte_level().dump();
+  const std::string config = R"({"tokenizer_class": "RobertaTokenizer", "add_prefix_space": true, "pad_token": "!",
+    "mask_token": {"content": "B", "lstrip": true}, "model_max_length": 512, "truncation_side": "left",
+    "added_tokens_decoder": {"0": {"content": "<s>"}}, "additional_special_tokens": ["a"], "do_lower_case": true})";
+  const auto damaged = [&](std::string text) {
+    for (int k = 0; k < 2; ++k) text[random() % text.size()] = static_cast<char>(' ' + random() % 95);
+    return text;
+  };
+  const char* values[] = {"null", "[]", "{}", "\"x\"", "5", "true", "[{}]", "-1", "1e300"};
+  int read = 0;
+  for (int i = 0; i < 600; ++i) {
+    nlohmann::json changed = nlohmann::json::parse(model);
+    const nlohmann::json flat = changed.flatten();
+    auto place = flat.begin();
+    std::advance(place, static_cast<std::ptrdiff_t>(random() % flat.size()));
+    nlohmann::json::json_pointer pointer(place.key());
+    if (random() % 2 == 0 && !pointer.parent_pointer().empty()) pointer.pop_back();
+    changed[pointer] = nlohmann::json::parse(values[random() % std::size(values)]);
+    write("tokenizer.json", i % 3 == 0 ? damaged(model) : i % 3 == 1 ? model : changed.dump());
+    write("tokenizer_config.json", i % 3 == 1 ? damaged(config) : i % 4 == 0 ? "{}" : config);
+    try {
+      const auto tokenizer = read_tokenizer(root().string(), {.lowercase = i % 2 == 0});
+      for (const std::int32_t id : tokenizer->encode_special("ab a! B <s>", 8)) EXPECT_LT(id, tokenizer->vocab_size());
+      tokenizer->save((root() / "saved").string(), 8);
+      ++read;
+    } catch (const Error&) {
+    }
+  }
+  EXPECT_GT(read, 10);
 }
 
 TEST_F(WordPieceFiles, LimitsOfAVocabulary) {
