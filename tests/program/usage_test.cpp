@@ -15,7 +15,7 @@ TEST_F(UsageTest, WrongWordsAndNumbers) {
       {"--frobnicate", {"--frobnicate"}},
       {"train", {"model"}},
       {"train distilbret", {"'distilbret'", "distilbert"}},
-      {"train bert", {"'bert' is not in this version"}},
+      {"train gpt", {"unknown model 'gpt'", "bert"}},
       {"train distilbert extra", {"'extra'"}},
       {"train distilbert --ephocs 3", {"'--ephocs'", "'--epochs'"}},
       {"train distilbert --ephocs=3", {"'--ephocs'", "'--epochs'"}},

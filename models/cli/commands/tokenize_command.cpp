@@ -26,7 +26,7 @@ struct TokenizeOptions : CommonOptions {
   std::string vocab =
       option(&Self::vocab, "", "--vocab",
              "vocab.txt, tokenizer.json or a folder with one of them, or the name of a model on Hugging Face's hub "
-             "(ORG/NAME[@REVISION]); default: bert-base-uncased's vocab.txt, which is built in");
+             "(ORG/NAME[@REVISION]); default: that of BERT base uncased, which is built in");
   bool tokens = option(&Self::tokens, false, "--tokens", "print the pieces instead of their ids");
   bool special =
       option(&Self::special, false, "--special", "with the tokens that are put around a text, as [CLS] and [SEP]");

@@ -15,9 +15,7 @@ void check(bool condition, const std::string& message) {
 void check_model(const std::string& model) {
   const std::vector<std::string> known = models::family_names();
   if (std::find(known.begin(), known.end(), model) != known.end()) return;
-  const bool planned = model == "bert";
-  throw UsageError("train: " + (planned ? "'" + model + "' is not in this version" : "unknown model '" + model + "'") +
-                   "; this version trains " + models::in_words(known, " and "));
+  throw UsageError("train: unknown model '" + model + "'; this version trains " + models::in_words(known, " and "));
 }
 
 }  // namespace
