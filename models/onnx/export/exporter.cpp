@@ -64,7 +64,23 @@ ModelDef Exporter::run() {
       if (v >= 0 && !names_.contains(v)) names_[v] = "";  // read by nothing that is written
   }
   name_outputs();
+  drop_unused();
   return std::move(model_);
+}
+
+/// Nodes and constants that nothing reads: an attention's offsets, say, which ONNX's attention does not need.
+void Exporter::drop_unused() {
+  std::set<std::string> needed;
+  for (const ValueInfo& output : model_.graph.outputs) needed.insert(output.name);
+  std::vector<std::shared_ptr<NodeDef>> kept;
+  for (auto node = model_.graph.nodes.rbegin(); node != model_.graph.nodes.rend(); ++node) {
+    const auto is_needed = [&](const std::string& name) { return needed.contains(name); };
+    if (std::none_of((*node)->outputs.begin(), (*node)->outputs.end(), is_needed)) continue;
+    needed.insert((*node)->inputs.begin(), (*node)->inputs.end());
+    kept.push_back(*node);
+  }
+  model_.graph.nodes.assign(kept.rbegin(), kept.rend());
+  std::erase_if(model_.graph.initializers, [&](const auto& tensor) { return !needed.contains(tensor->name); });
 }
 
 void Exporter::refuse(const std::string& why) const {

@@ -54,6 +54,7 @@ class Exporter {
   std::string symbol(int index);
   ValueInfo value_info(int value);
   void name_outputs();
+  void drop_unused();
 
   const Graph& graph_;
   const int64_t opset_;
