@@ -15,3 +15,5 @@ target_sources(${TERN_OBJECTS_models} PRIVATE $<TARGET_OBJECTS:tern_onnx_schema>
 set_source_files_properties(${PROJECT_SOURCE_DIR}/models/onnx/model_file.cpp
                             ${PROJECT_SOURCE_DIR}/models/onnx/export/model_writer.cpp PROPERTIES
                             OBJECT_DEPENDS ${schema}/onnx.pb.h)
+# libtern.so is made of the objects of the floors, which these are not.
+set_property(GLOBAL APPEND PROPERTY TERN_FLOOR_OBJECTS tern_onnx_schema)
