@@ -49,6 +49,19 @@ Tensor Call::number_of(const Tensor& x) const {
   return x;
 }
 
+void Call::check_types(size_t first) const {
+  const Value* one = nullptr;
+  for (size_t i = first; i < inputs_.size(); ++i) {
+    if (!inputs_[i].tensor.defined()) continue;
+    if (one == nullptr) one = &inputs_[i];
+    const bool floats = is_floating(one->tensor.dtype()) && is_floating(inputs_[i].tensor.dtype()) &&
+                        !is_small_float(one->element) && !is_small_float(inputs_[i].element);
+    TERN_CHECK(floats || one->element == inputs_[i].element,
+               "its inputs are of different types: ", element_name(one->element), " and ",
+               element_name(inputs_[i].element));
+  }
+}
+
 const std::vector<Value>& Call::sequence(size_t i) const {
   const Value& input = value(i);
   TERN_CHECK(input.sequence, "input ", i, " is a tensor where a sequence is expected");

@@ -8,6 +8,7 @@
 // here throw an Error that names the option.
 
 #include <cstdint>
+#include <initializer_list>
 #include <map>
 #include <memory>
 #include <string>
@@ -70,6 +71,9 @@ class Model final : public nn::Module {
   /// value. Results in the order of outputs(). Errors name the node that failed, its op and what was wrong; an input
   /// whose dtype, rank or fixed size is another than the file's.
   std::vector<Tensor> forward(const std::vector<Tensor>& inputs) const;
+  std::vector<Tensor> forward(std::initializer_list<Tensor> inputs) const {
+    return forward(std::vector<Tensor>(inputs));
+  }
   /// By name. Error: an input is missing or unknown.
   std::map<std::string, Tensor> forward(const std::map<std::string, Tensor>& inputs) const;
   /// Of a model with one input; its first output.

@@ -55,21 +55,10 @@ bool is_real(int32_t element) {
   return element == kFloat || element == kDouble || element == kFloat16 || element == kBFloat16;
 }
 
-/// Inputs of layers that are weights wherever they come from.
+/// Weights of layers that PyTorch's exporter transposes or joins, so that they lose their names.
 bool is_weight(const NodeDef& node, size_t input) {
-  static const std::map<std::string, size_t> last = {{"MatMul", 1},
-                                                     {"Gemm", 2},
-                                                     {"Conv", 2},
-                                                     {"ConvTranspose", 2},
-                                                     {"LSTM", 3},
-                                                     {"GRU", 3},
-                                                     {"RNN", 3},
-                                                     {"LayerNormalization", 2},
-                                                     {"RMSNormalization", 1},
-                                                     {"InstanceNormalization", 2},
-                                                     {"GroupNormalization", 2},
-                                                     {"BatchNormalization", 2},
-                                                     {"PRelu", 1}};
+  static const std::map<std::string, size_t> last = {{"MatMul", 1}, {"Gemm", 2}, {"Conv", 2}, {"ConvTranspose", 2},
+                                                     {"LSTM", 3},   {"GRU", 3},  {"RNN", 3},  {"PRelu", 1}};
   const auto found = last.find(node.op);
   if (found == last.end()) return false;
   return input <= found->second && (input > 0 || node.op == "MatMul" || node.op == "Gemm");

@@ -297,6 +297,48 @@ TEST(Onnx, RunErrorsNameTheNode) {
   expect_has(message(zeros({2, 4}, {.dtype = int64})), "input 'x' is float");
 }
 
+TEST(Onnx, WrongTypesAreAnError) {
+  Message graph;
+  graph.message(1, onnx_node("Add", {"x", "i"}, {"y"}, "sum"));
+  graph.message(11, onnx_value("x", {3})).message(11, onnx_value("i", {3}, 7)).message(12, onnx_value("y", {3}));
+  const File file;
+  write_onnx(file.path, onnx_model(graph));
+  try {
+    onnx::load(file.path)->forward({ones({3}), ones({3}, {.dtype = int64})});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    expect_has(error.what(),
+               "node 'sum' (Add of ai.onnx, opset 20): its inputs are of different types: float and int64");
+  }
+}
+
+/// A batch norm exported for inference keeps its statistics in training, unless it is to behave as the layer that it
+/// was.
+TEST(Onnx, BatchNormExportedForInference) {
+  Message graph;
+  graph.message(1, onnx_node("BatchNormalization", {"x", "w", "b", "mean", "var"}, {"y"}));
+  graph.message(5, onnx_floats("w", {2}, {1, 2})).message(5, onnx_floats("b", {2}, {0, 1}));
+  graph.message(5, onnx_floats("mean", {2}, {0.5f, -1})).message(5, onnx_floats("var", {2}, {4, 0.25f}));
+  graph.message(11, onnx_value("x", {-1, 2})).message(12, onnx_value("y", {-1, 2}));
+  const File file;
+  write_onnx(file.path, onnx_model(graph));
+  const Tensor x = fresh_normal({6, 2}, 11);
+  const auto frozen = onnx::load(file.path);
+  EXPECT_EQ(frozen->parameters().size(), 2u);
+  EXPECT_EQ(frozen->buffers().size(), 2u);
+  const Tensor evaluated = frozen->forward(x);
+  frozen->train();
+  EXPECT_EQ(frozen->forward(x).to_vector<float>(), evaluated.to_vector<float>());
+  const auto model = onnx::load(file.path, {.train_inference_nodes = true});
+  model->train();
+  const Tensor w = from_vector(Floats{1, 2}, {2}), b = from_vector(Floats{0, 1}, {2});
+  const Tensor mean = from_vector(Floats{0.5f, -1}, {2}), var = from_vector(Floats{4, 0.25f}, {2});
+  const Tensor want = batch_norm(x, mean, var, w, b, {.training = true, .momentum = 1 - 0.9f, .eps = 1e-5f});
+  EXPECT_TRUE(allclose(model->forward(x), want, 1e-5, 1e-6));
+  EXPECT_TRUE(allclose(find(model->state_dict(), "mean"), mean, 1e-5, 1e-6));
+  EXPECT_TRUE(allclose(find(model->state_dict(), "var"), var, 1e-5, 1e-6));
+}
+
 TEST(Onnx, DeepAndLongGraphsEnd) {
   // Nodes in a row; subgraphs within subgraphs; a function that calls itself.
   Message graph;

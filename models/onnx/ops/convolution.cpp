@@ -76,6 +76,7 @@ Numbers kernel_size(const Tensor& weight) {
 namespace {
 
 void convolve(Call& c) {
+  c.check_types();
   const Tensor given = c.in(0), weight = c.in(1);
   const Windows w = Windows::of(c, given, kernel_size(weight));
   const auto op = w.dims == 1 ? conv1d : w.dims == 2 ? conv2d : conv3d;
@@ -87,6 +88,7 @@ void convolve(Call& c) {
 
 /// Pads are what is cut from the result; output_shape says how much.
 void convolve_transposed(Call& c) {
+  c.check_types();
   const Tensor x = c.in(0), weight = c.in(1);
   Windows w = Windows::of(c, x, kernel_size(weight));
   Numbers more = c.numbers("output_padding", Numbers(w.kernel.size(), 0));

@@ -6,10 +6,14 @@
 namespace tern::onnx {
 namespace {
 
-void matrix_product(Call& c) { c.set(matmul(c.in(0), c.in(1))); }
+void matrix_product(Call& c) {
+  c.check_types();
+  c.set(matmul(c.in(0), c.in(1)));
+}
 
 /// alpha A B + beta C; with a weight as nn::Linear has it, one pass.
 void gemm(Call& c) {
+  c.check_types();
   const Tensor a = c.flag("transA") ? c.in(0).t() : c.in(0);
   const double alpha = c.number("alpha", 1), beta = c.number("beta", 1);
   const bool transposed = c.flag("transB"), has_c = c.has(2) && beta != 0;

@@ -15,18 +15,21 @@ void unary(Call& c) {
 
 template <Tensor (*kOp)(const Tensor&, const Tensor&)>
 void binary(Call& c) {
+  c.check_types();
   c.set(kOp(c.in(0), c.in(1)));
 }
 
 /// Of all inputs, one after another.
 template <Tensor (*kOp)(const Tensor&, const Tensor&)>
 void many(Call& c) {
+  c.check_types();
   Tensor result = c.in(0);
   for (size_t i = 1; i < c.inputs(); ++i) result = kOp(result, c.in(i));
   c.set(result);
 }
 
 void mean_of_all(Call& c) {
+  c.check_types();
   Tensor result = c.in(0);
   for (size_t i = 1; i < c.inputs(); ++i) result = result + c.in(i);
   c.set(result / static_cast<double>(c.inputs()));
@@ -47,6 +50,7 @@ void is_infinite(Call& c) {
 }
 
 void divide_of(Call& c) {
+  c.check_types();
   const Tensor a = c.in(0), b = c.in(1);
   if (is_floating(a.dtype())) return c.set(div(a, b));
   c.set(floor_divide(a - fmod(a, b), b).to(a.dtype()));  // rounded towards 0
@@ -54,7 +58,10 @@ void divide_of(Call& c) {
 
 void power(Call& c) { c.set(0, pow(c.in(0), c.in(1)).to(c.in(0).dtype()), c.element(0)); }
 
-void modulo(Call& c) { c.set(c.flag("fmod") ? fmod(c.in(0), c.in(1)) : remainder(c.in(0), c.in(1))); }
+void modulo(Call& c) {
+  c.check_types();
+  c.set(c.flag("fmod") ? fmod(c.in(0), c.in(1)) : remainder(c.in(0), c.in(1)));
+}
 
 void shift(Call& c) {
   const bool left = c.text("direction", "") == "LEFT";
@@ -77,6 +84,7 @@ void clip(Call& c) {
 }
 
 void choose(Call& c) {
+  c.check_types(1);
   const Tensor a = c.in(1), b = c.in(2);
   c.set(0, where(c.in(0), a, b).to(a.dtype()), c.element(1));
 }
