@@ -2,7 +2,13 @@
 # an error. Most tests of the program tokenize with the embedded vocabulary or train on an embedded data set.
 
 set(TERN_PARTS TERN_CURL TERN_ARCHIVES TERN_IMAGES TERN_EMBEDDED_DATA)
-set(TERN_TESTS_OF_TERN_CURL data_download_test data_fetched_folder_test data_hub_test)
+set(TERN_TESTS_OF_TERN_CURL
+    data_download_test
+    data_fetched_folder_test
+    data_hub_test
+    data_hub_transfer_test
+    program_fetch_test
+    program_hub_python_slow_test)
 set(TERN_TESTS_OF_TERN_ARCHIVES data_archive_test data_fetched_folder_test)
 set(TERN_TESTS_OF_TERN_IMAGES
     data_image_set_test

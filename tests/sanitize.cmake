@@ -50,6 +50,7 @@ set(TERN_SANITIZE_TESTS
     data_download_test
     data_gzip_test
     data_hub_test
+    data_hub_transfer_test
     data_image_test
     data_loader_test
     data_target_set_test
