@@ -4,9 +4,8 @@
 Made with onnx 1.23.2, numpy 2.4.6, ml_dtypes 0.6.0. The tensors are CASE/model, the bytes of the .onnx file, and
 CASE/in0, in1, ... and CASE/out0, ...; an input that the node does not use has none. The metadata `cases` lists every
 node test but those of expanded functions, which repeat the inputs and outputs of others:
-  * name, op, and either attributes, `inputs` and `outputs` (their numbers), or `missing`, the reason why there are none:
-    for tests that call Tern's ops;
-  * for tests that import the model, `in` and `out`, of each value of the graph the number of its first tensor and -1
+  * name and op;
+  * `in` and `out`, of each value of the graph the number of its first tensor and -1
     for a tensor, -2 for an absent value, or the length of a sequence; or `unread`, the reason why there are none. Types
     that safetensors lacks are stored as Tern stores them: narrow integers as int32 or int64, small floats as float32.
 """
@@ -16,27 +15,12 @@ import pathlib
 import ml_dtypes
 import numpy
 import onnx
-from onnx import helper, numpy_helper
+from onnx import numpy_helper
 from onnx.backend.test.case.node import collect_testcases
 
 HERE = pathlib.Path(__file__).resolve().parent
 MOST_BYTES = 100_000  # of a case
 
-# Those that tests/core/onnx_*.h and tests/optim/onnx_optimizer_test.cpp have rows for.
-OPS = set("""
-Abs Acos Acosh Adagrad Adam Add AffineGrid And ArgMax ArgMin Asin Asinh Atan Atanh Attention AveragePool BitCast
-BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Celu CenterCropPad Clip Col2Im Compress Concat
-ConstantOfShape Conv ConvTranspose Cos Cosh CumProd CumSum DepthToSpace Div Dropout Einsum Elu Equal Erf Exp Expand
-EyeLike Flatten FlexAttention Floor Gather GatherElements GatherND Gelu Gemm GlobalAveragePool GlobalMaxPool Greater
-GreaterOrEqual GridSample GroupNormalization HardSigmoid HardSwish Hardmax Identity InstanceNormalization IsInf IsNaN
-LRN LayerNormalization LeakyRelu Less LessOrEqual Log LogSoftmax LpNormalization LpPool MatMul MatMulInteger Max
-MaxPool MaxUnpool Mean MeanVarianceNormalization Min Mish Mod Momentum Mul Neg NegativeLogLikelihoodLoss NonZero Not
-OneHot Or PRelu Pad Pow RMSNormalization Range Reciprocal ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax
-ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare Relu Reshape Resize ReverseSequence Round Scatter
-ScatterElements ScatterND Selu Shape Shrink Sigmoid Sign Sin Sinh Size Slice Softmax SoftmaxCrossEntropyLoss Softplus
-Softsign SpaceToDepth Split SplitToSequence Sqrt Squeeze Sub Sum SwiGLU Swish Tan Tanh TensorScatter ThresholdedRelu
-Tile TopK Transpose Trilu Unique Unsqueeze Where Xor
-""".split())
 TYPES = {"float64": "F64", "float32": "F32", "float16": "F16", "bfloat16": "BF16", "int64": "I64", "int32": "I32",
          "uint8": "U8", "bool": "BOOL"}
 WIDER = {"int8": "int32", "int16": "int32", "uint16": "int32", "uint32": "int64", "uint64": "int64", "int4": "int32",
@@ -62,44 +46,9 @@ def arrays_of(values):
             raise NotStored(f"type {type(value).__name__}")
 
 
-def attribute(value):
-    if isinstance(value, bytes):
-        return value.decode()
-    if isinstance(value, onnx.TensorProto):
-        array = numpy_helper.to_array(value)
-        return {"type": str(array.dtype), "values": array.flatten().tolist()}
-    if isinstance(value, onnx.GraphProto):
-        raise NotStored("graph")
-    return value
-
-
-def tensors_of(case):
-    node, (inputs, outputs) = case.model.graph.node[0], case.data_sets[0]
-    given = iter(arrays_of(inputs))
-    tensors = {f"in{i}": next(given) for i, name in enumerate(node.input) if name}
-    tensors |= {f"out{i}": array for i, array in enumerate(arrays_of(outputs))}
-    for array in tensors.values():
-        if str(array.dtype) not in TYPES:
-            raise NotStored(f"type {array.dtype}")
-    if sum(array.nbytes for array in tensors.values()) > MOST_BYTES:
-        raise NotStored("size")
-    return tensors
-
-
 def entry_of(case, tensors):
     """The index's entry of a case, whose tensors are added if they are stored."""
-    entry = {"name": case.name, "op": " ".join(node.op_type for node in case.model.graph.node)}
-    try:
-        if entry["op"] not in OPS:
-            raise NotStored("op")
-        node = case.model.graph.node[0]
-        attributes = {a.name: attribute(helper.get_attribute_value(a)) for a in node.attribute}
-        found = tensors_of(case)
-        entry |= {"attributes": attributes,
-                  "inputs": len(node.input), "outputs": sum(name.startswith("out") for name in found)}
-    except NotStored as reason:
-        entry["missing"] = str(reason)
-    return entry | graph_of(case, tensors)
+    return {"name": case.name, "op": " ".join(node.op_type for node in case.model.graph.node)} | graph_of(case, tensors)
 
 
 def stored(array):
