@@ -76,9 +76,9 @@ set(TERN_SANITIZE_TESTS
     optim_optimizer_state_test
     optim_optimizer_test)
 if(TERN_SANITIZE MATCHES "thread")  # these have one thread, or little for a second
-  list(REMOVE_ITEM TERN_SANITIZE_TESTS core_allocator_test core_files_test core_npy_test core_npz_test core_op_inputs_test
-       core_pickle_test core_safetensors_test core_torch_file_test data_archive_test data_delimited_test
-       data_download_test data_gzip_test dist_rendezvous_test dist_row_exchange_test models_checkpoint_test
-       models_config_test models_trainer_test optim_ema_test optim_grad_scaler_test optim_optimizer_state_test
-       optim_optimizer_test)
+  list(REMOVE_ITEM TERN_SANITIZE_TESTS core_allocator_test core_files_test core_npy_test core_npz_test
+       core_op_inputs_test core_pickle_test core_safetensors_test core_torch_file_test data_archive_test
+       data_delimited_test data_download_test data_gzip_test data_hub_test data_hub_transfer_test dist_rendezvous_test
+       dist_row_exchange_test models_checkpoint_test models_config_test models_trainer_test optim_ema_test
+       optim_grad_scaler_test optim_optimizer_state_test optim_optimizer_test)
 endif()
