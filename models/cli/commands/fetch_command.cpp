@@ -4,6 +4,7 @@
 #include "tern/models/cli/commands/commands.h"
 #include "tern/models/cli/launch/process_end.h"
 #include "tern/models/cli/options/common_options.h"
+#include "tern/models/cli/options/train_help.h"
 
 namespace tern::cli {
 namespace {
@@ -54,9 +55,10 @@ Command fetch_command() {
           "The cache is that of Python's huggingface_hub: each finds what the other fetched. HF_HOME, HF_HUB_CACHE,\n"
           "HF_HUB_OFFLINE, HF_ENDPOINT and HF_TOKEN (or the token file of 'hf auth login') are followed.\n"
           "Examples:\n"
-          "  tern fetch distilbert/distilbert-base-uncased\n"
-          "  tern fetch sentence-transformers/all-MiniLM-L6-v2@refs/pr/1 --include '*.json' 'onnx/*'\n"
-          "  tern train distilbert --init distilbert/distilbert-base-uncased --data reviews.csv",
+          "  tern fetch sentence-transformers/all-MiniLM-L6-v2\n"
+          "  tern fetch ORG/NAME@refs/pr/1 --include '*.json' 'onnx/*'\n"
+          "  tern train " +
+              example_family().name + " --init ORG/NAME --data reviews.csv",
           options, [options] { return fetch(*options); }};
 }
 
