@@ -46,7 +46,8 @@ LabelledTexts load_texts(const std::string& source, std::optional<data::LabelKin
 data::ImageSet load_image_set(const std::string& source, const std::vector<std::string>& known_labels,
                               const models::Log& log);
 
-/// The ids of every text with the tokens around it, [CLS] and [SEP], at most max_length tokens each; from the cache where it can be.
+/// The ids of every text with the tokens around it, [CLS] and [SEP], at most max_length each; from the cache where it
+/// can be.
 std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextSet& texts, const data::Tokenizer& tokenizer,
                                                      int64_t max_length, const models::Log& log);
 
