@@ -67,7 +67,8 @@ class Call {
   double scalar(size_t i) const { return number_of(tensor(i)).item<double>(); }
   int64_t whole(size_t i) const { return number_of(tensor(i)).item<int64_t>(); }
   const std::vector<Value>& sequence(size_t i) const;
-  /// Throws Error unless the inputs from `first` on are of one type. Floats may be of several, as in an autocast region.
+  /// Throws Error unless the inputs from `first` on are of one type. Floats may be of several, as in an autocast
+  /// region.
   void check_types(size_t first = 0) const;
 
   // Attributes.

@@ -36,7 +36,10 @@ DType accumulation_type(DType dtype) {
 Tensor run_reduction(kernels::Reduction reduction, const Tensor& x, uint32_t bits, bool keepdim, DType dtype) {
   if (TraceSink* const sink = active_trace())
     return record_call(
-        *sink, reduction == kernels::Reduction::kAll ? "all" : reduction == kernels::Reduction::kAny ? "any" : "reduce",
+        *sink,
+        reduction == kernels::Reduction::kAll   ? "all"
+        : reduction == kernels::Reduction::kAny ? "any"
+                                                : "reduce",
         [](const auto&... all) { return run_reduction(all...); }, reduction, x, bits, keepdim, dtype);
   const Shape shape = reduced_shape(x.shape(), bits, true);
   const TensorOptions options{dtype, x.device()};
