@@ -1,7 +1,7 @@
 # TERN_TESTS_OF_<option>: the tests that cannot be built when the option leaves its part out. A name that no test has is
 # an error. Most tests of the program tokenize with the embedded vocabulary or train on an embedded data set.
 
-set(TERN_PARTS TERN_CURL TERN_ARCHIVES TERN_IMAGES TERN_EMBEDDED_DATA)
+set(TERN_PARTS TERN_CURL TERN_ARCHIVES TERN_IMAGES TERN_ONNX TERN_EMBEDDED_DATA)
 set(TERN_TESTS_OF_TERN_CURL
     data_download_test
     data_fetched_folder_test
@@ -14,6 +14,7 @@ set(TERN_TESTS_OF_TERN_IMAGES
     data_image_set_test
     data_image_test
     program_vit_test)
+set(TERN_TESTS_OF_TERN_ONNX models_onnx_test models_onnx_node_test models_onnx_export_test)
 set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
     data_image_set_test
     data_loader_test

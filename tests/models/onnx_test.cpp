@@ -418,6 +418,17 @@ TEST(Onnx, SpellingsOfGeluAreOneOp) {
   expect(t.message(1, onnx_node("Mul", {"h", "p"}, {"y"})), "gelu_tanh");
 }
 
+/// What another node reads stays.
+TEST(Onnx, PartsThatAreReadElsewhereAreNotFused) {
+  Message graph;
+  graph.message(1, onnx_node("Div", {"x", "root"}, {"d"})).message(1, onnx_node("Erf", {"d"}, {"e"}));
+  graph.message(1, onnx_node("Add", {"e", "one"}, {"p"})).message(1, onnx_node("Mul", {"x", "p"}, {"m"}));
+  graph.message(1, onnx_node("Mul", {"m", "half"}, {"g"})).message(1, onnx_node("Add", {"g", "e"}, {"y"}));
+  graph.message(5, number_of("root", 1.4142135f)).message(5, number_of("one", 1)).message(5, number_of("half", 0.5f));
+  graph.message(11, onnx_value("x", {-1, 5})).message(12, onnx_value("y", {-1, 5}));
+  EXPECT_TRUE(ops_of(graph, {fresh_normal({3, 5}, 12)}).contains("erf"));
+}
+
 TEST(Onnx, LayerNormAndAttentionAreOneOpEach) {
   Message norm;
   norm.message(1, onnx_node("ReduceMean", {"x"}, {"m"}).message(5, onnx_list("axes", {-1})));

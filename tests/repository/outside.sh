@@ -98,7 +98,7 @@ subdirectory() {
     options+=("-DTERN_CPU_LEVELS=$(cached TERN_CPU_LEVELS)")
   fi
   for name in CMAKE_CXX_COMPILER_LAUNCHER TERN_WERROR TERN_FAST_BUILD TERN_MPI TERN_CURL TERN_ARCHIVES TERN_IMAGES \
-    TERN_EMBEDDED_DATA; do
+    TERN_ONNX TERN_EMBEDDED_DATA; do
     options+=("-D$name=$(cached $name)")
   done
   export CCACHE_BASEDIR=${CCACHE_BASEDIR:-$root} CCACHE_NOHASHDIR=1
