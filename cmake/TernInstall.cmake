@@ -45,9 +45,9 @@ install(FILES ${PROJECT_BINARY_DIR}/TernConfig.cmake ${PROJECT_BINARY_DIR}/TernC
 install(FILES ${PROJECT_SOURCE_DIR}/LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
 install(FILES ${PROJECT_SOURCE_DIR}/data/assets/README.md DESTINATION ${CMAKE_INSTALL_DOCDIR} RENAME EMBEDDED_DATA.md)
 
-# The public headers are those that tern.h and bench/benchmark.h reach, and one for users of Eigen; with CUDA also those
-# of a file with the kernels of an op.
-set(TERN_PUBLIC_HEADERS tern.h bench/benchmark.h core/interop/eigen.h)
+# The public headers are those that tern.h and bench/benchmark.h reach, that of the C API, and one for users of Eigen;
+# with CUDA also those of a file with the kernels of an op.
+set(TERN_PUBLIC_HEADERS tern.h tern_c.h bench/benchmark.h core/interop/eigen.h)
 if(TERN_CUDA)
   list(APPEND TERN_PUBLIC_HEADERS kernels/cuda/pointwise/kernel.h)
 endif()

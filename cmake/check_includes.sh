@@ -19,6 +19,7 @@ sources() {  # files with the given name endings, separated by NUL
   for ending in "$@"; do names+=(-o -name "*.$ending"); done
   find "${floors[@]}" -type f \( "${names[@]:1}" \) -print0 | sort -z
   [[ ! -f tern.h ]] || printf 'tern.h\0'
+  [[ ! -f tern_c.h ]] || printf 'tern_c.h\0'
 }
 
 check_floors() {
@@ -38,7 +39,9 @@ check_floors() {
       }
       below["data/without"] = "data/without " data  # in place of some files of the others
       below["dist"] = "dist nn optim " data
-      below["tern.h"] = below["models"] = cli = "models " below["dist"]
+      below["tern_c.h"] = "tern_c.h"
+      below["tern.h"] = "models " below["dist"]
+      below["models"] = cli = "tern_c.h " below["tern.h"]
       count = split("/options /launch /run /commands", inner)  # of the program, whose main file is the highest
       for (i = 1; i <= count; ++i) cli = below["models/cli" inner[i]] = "models/cli" inner[i] " " cli
       below["models/cli"] = "models/cli " cli

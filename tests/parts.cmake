@@ -22,6 +22,7 @@ set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
     data_token_set_test
     data_tokenizer_files_test
     data_tokenizer_test
+    models_c_api_models_test
     models_families_test
     models_text_pipeline_test
     program_data_test
@@ -43,6 +44,7 @@ set(TERN_TESTS_OF_TERN_EMBEDDED_DATA
     example_custom_model
     example_data_parallel
     example_digits
+    example_digits_c
     example_distillation
     example_loop_by_hand
     example_lora_fine_tuning
