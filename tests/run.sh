@@ -21,8 +21,8 @@ usage() {
   exit 2
 }
 
-# Of a name: what brings the cases; and whether the machine itself lacks it (or PyTorch or packages of Python, which no
-# other test needs), which --strict does not fail for.
+# Of a name: what brings the cases; and whether the machine itself lacks it (or PyTorch, packages of Python or a Fortran
+# compiler, which no other test needs), which --strict does not fail for.
 way_of() {
   case $1 in
     cuda) echo "install NVIDIA's package cuda-toolkit (https://developer.nvidia.com/cuda-downloads) or set CUDA_HOME, then: ./tern test" ;;
@@ -35,13 +35,14 @@ way_of() {
     gpu) echo "./tern --cuda test, on a machine with an NVIDIA GPU and its driver" ;;
     cpu) echo "./tern test, on a machine whose processor has it" ;;
     memory) echo "./tern test, on a machine with more free memory" ;;
+    fortran) echo "apt-get install -y gfortran && ./tern test" ;;
     root) echo "sudo ./tern test" ;;
     user) echo "./tern test, in a clone that every user of the machine may read" ;;
     sanitizer | emulator) echo "TERN_PRESET=release ./tern test" ;;
     *) echo "what the reason says" ;;
   esac
 }
-machine_lacks=" pytorch python gpu cpu memory root user sanitizer emulator "
+machine_lacks=" pytorch python fortran gpu cpu memory root user sanitizer emulator "
 
 strict=0 allowed=" " arguments=()
 while (($#)); do

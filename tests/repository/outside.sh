@@ -85,6 +85,13 @@ float first(const tern::Tensor& x) { return tern::eigen_map<float>(x)(0, 0); }' 
   expect "the program takes the installed library" has "$said" "=> $prefix/lib"
   expect "the program takes no library from the build folder" lacks "$said" "$build"
   programs_run "$scratch/build"
+  if command -v cc >/dev/null; then  # a program in C, without CMake
+    local folder
+    folder=$(dirname "$(ls "$prefix"/lib*/libtern.so)")
+    expect "a program in C is compiled with tern_c.h" runs cc -std=c99 -pedantic -Wall -Wextra -Werror \
+      -I "$prefix/include" "$root/docs/examples/digits.c" -o "$scratch/in_c" -L "$folder" "-Wl,-rpath,$folder" -ltern
+    expect "it trains" runs env -C "$scratch" "$scratch/in_c"
+  fi
 }
 
 subdirectory() {
