@@ -411,10 +411,10 @@ TERN_C_API tern_code tern_optimizer_lr(tern_optimizer* optimizer, double* lr, te
 /* Its moments and counts, "exp_avg.NAME", "step.NAME", to look at: tern_checkpoint_load restores them. */
 TERN_C_API tern_code tern_optimizer_state(tern_optimizer* optimizer, tern_tensors** list, tern_status* status);
 
-/* One step of a model with one of the losses on its first output: run, loss, backward, update, gradients dropped. The
- * mode is the caller's: tern_model_set_training(model, 1, ...). value (or NULL): the loss before the update, which
- * waits for the device. loss_options, step_options: or NULL. After an error gradients are dropped, and weights are as
- * before. */
+/* One step of a model with one of the losses on its first output: run, loss, backward, update, gradients dropped;
+ * gradients that there were before are added to. The mode is the caller's: tern_model_set_training(model, 1, ...).
+ * value (or NULL): the loss before the update, which waits for the device. loss_options, step_options: or NULL. After
+ * an error gradients are dropped, and weights are as before. */
 TERN_C_API tern_code tern_model_train_step(tern_model* model, tern_optimizer* optimizer, tern_tensor* const* inputs,
                                            int32_t input_count, int32_t loss, tern_tensor* target,
                                            const tern_loss_options* loss_options, const tern_step_options* step_options,

@@ -87,7 +87,10 @@ TEST_F(CApiModels, AStepOfSgdIsThatOfLoops) {
   expect_near(parameter(model, "layers.0.weight"), {w[0] - 0.1 * dw[0], w[1] - 0.1 * dw[1], w[2] - 0.1 * dw[2]}, 1e-12);
   // An error changes nothing and leaves no gradients.
   const Doubles before = weights(model);
-  tern_tensor* wrong = tensor(x, {4, 3});
+  tern_tensor *wrong = tensor(x, {4, 3}), *sum = nullptr;
+  ok(tern_reduce(TERN_SUM, run(model, input), nullptr, 0, 0, &sum, status_));
+  kept(sum);
+  ok(tern_backward(&sum, nullptr, 1, 0, status_));
   fails(tern_model_train_step(model, updated, &input, 1, TERN_MSE, wrong, nullptr, nullptr, &found, status_),
         TERN_ERROR_FAILED, "mse");
   EXPECT_EQ(weights(model), before);
