@@ -20,6 +20,8 @@ class OptionsProgramTest : public ProgramTest {
   static Words failing(const std::string& command, const OptionRow& row) {
     if (command == "train")
       return (row.spec.models == For::kImages ? "train vit" : "train distilbert") + Words("--split 1/1/1 --fold 1/5");
+    if (command == "export") return {command, "missing", row.spec.name == "--text" ? "--dot=graph.dot" : "--text"};
+    if (row.spec.name == "--pool") return {command, "missing", "--features"};
     if (command != "launch") return {command, "missing"};
     return row.spec.name == "--nproc" ? "launch" : "launch --nproc 1";
   }
