@@ -6,6 +6,7 @@
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/graph/arguments.h"
+#include "tern/core/graph/drop_unused.h"
 
 namespace tern {
 namespace {
@@ -242,45 +243,8 @@ void Graph::check(const std::vector<int64_t>& symbols) const {
 }
 
 int64_t Graph::remove_unused() {
-  std::vector<bool> needed(values_.size(), false);
-  for (const int v : outputs_) needed[static_cast<size_t>(v)] = true;
   const size_t before = nodes_.size();
-  std::vector<Node> kept;
-  for (auto node = nodes_.rbegin(); node != nodes_.rend(); ++node) {
-    const bool used = std::any_of(node->outputs.begin(), node->outputs.end(),
-                                  [&](int v) { return v >= 0 && needed[static_cast<size_t>(v)]; });
-    if (!used) continue;
-    for (const int v : node->inputs)
-      if (v >= 0) needed[static_cast<size_t>(v)] = true;
-    kept.push_back(std::move(*node));
-  }
-  std::reverse(kept.begin(), kept.end());
-  nodes_ = std::move(kept);
-  for (const int v : inputs_) needed[static_cast<size_t>(v)] = true;
-  for (const Node& node : nodes_)
-    for (const int v : node.outputs)
-      if (v >= 0) needed[static_cast<size_t>(v)] = true;
-  // Values that nothing names any more go, and the others move up.
-  std::vector<int> moved(values_.size(), -1);
-  std::vector<Value> values;
-  for (size_t v = 0; v < values_.size(); ++v) {
-    if (!needed[v]) continue;
-    moved[v] = static_cast<int>(values.size());
-    values.push_back(std::move(values_[v]));
-  }
-  const auto renumber = [&](std::vector<int>& list) {
-    for (int& v : list)
-      if (v >= 0) v = moved[static_cast<size_t>(v)];
-  };
-  renumber(inputs_);
-  renumber(outputs_);
-  for (Node& node : nodes_) {
-    renumber(node.inputs);
-    renumber(node.outputs);
-  }
-  for (Value& value : values)
-    if (value.view_of >= 0) value.view_of = moved[static_cast<size_t>(value.view_of)];
-  values_ = std::move(values);
+  detail::drop_unused(values_, nodes_, inputs_, outputs_);
   return static_cast<int64_t>(before - nodes_.size());
 }
 

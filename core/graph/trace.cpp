@@ -7,6 +7,7 @@
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/autograd/place.h"
 #include "tern/core/graph/arguments.h"
+#include "tern/core/graph/drop_unused.h"
 #include "tern/core/graph/graph.h"
 #include "tern/core/ops/indexing/gather.h"
 #include "tern/core/tensor/tensor_impl.h"
@@ -62,7 +63,8 @@ class Recorder final : public detail::TraceSink {
       TERN_CHECK(y.defined(), "trace: output ", recording_.outputs.size(), " of the function is an undefined tensor");
       recording_.outputs.push_back(value_of(y, "an output"));
     }
-    remove_unused();
+    // Calls that no output depends on may differ from size to size.
+    detail::drop_unused(recording_.values, recording_.nodes, recording_.inputs, recording_.outputs);
     return std::move(recording_);
   }
 
@@ -95,7 +97,8 @@ class Recorder final : public detail::TraceSink {
 
   void read(const Tensor& x, const char* how) override {
     const auto found = known_.find(x.impl());
-    const bool derived = found != known_.end() ? at(found->second).derived : made_.contains(x.impl());
+    const int value = found != known_.end() ? found->second : value_at_memory(x);
+    const bool derived = value >= 0 ? at(value).derived : made_.contains(x.impl());
     if (!derived) return;
     const detail::TraceScope off(nullptr);
     const auto place = detail::current_place();
@@ -123,49 +126,6 @@ class Recorder final : public detail::TraceSink {
   }
 
  private:
-  /// Drops calls that no output depends on, which may differ from size to size.
-  void remove_unused() {
-    std::vector<bool> needed(recording_.values.size(), false);
-    for (const int v : recording_.outputs) needed[static_cast<size_t>(v)] = true;
-    std::vector<Recording::Node> kept;
-    for (auto node = recording_.nodes.rbegin(); node != recording_.nodes.rend(); ++node) {
-      const bool used = std::any_of(node->outputs.begin(), node->outputs.end(),
-                                    [&](int v) { return v >= 0 && needed[static_cast<size_t>(v)]; });
-      if (!used) continue;
-      for (const int v : node->inputs)
-        if (v >= 0) needed[static_cast<size_t>(v)] = true;
-      for (const int v : node->outputs)
-        if (v >= 0) needed[static_cast<size_t>(v)] = true;
-      kept.push_back(std::move(*node));
-    }
-    std::reverse(kept.begin(), kept.end());
-    for (const int v : recording_.inputs) needed[static_cast<size_t>(v)] = true;
-    for (size_t v = 0; v < needed.size(); ++v)  // a view keeps the number of what it is a view of
-      if (const int root = recording_.values[v].view_of; needed[v] && root >= 0)
-        needed[static_cast<size_t>(root)] = true;
-    std::vector<int> moved(needed.size(), -1);
-    std::vector<Recording::Value> values;
-    for (size_t v = 0; v < needed.size(); ++v)
-      if (needed[v]) {
-        moved[v] = static_cast<int>(values.size());
-        values.push_back(std::move(recording_.values[v]));
-      }
-    const auto renumber = [&](std::vector<int>& list) {
-      for (int& v : list)
-        if (v >= 0) v = moved[static_cast<size_t>(v)];
-    };
-    for (Recording::Node& node : kept) {
-      renumber(node.inputs);
-      renumber(node.outputs);
-    }
-    renumber(recording_.inputs);
-    renumber(recording_.outputs);
-    for (Recording::Value& value : values)
-      if (value.view_of >= 0) value.view_of = moved[static_cast<size_t>(value.view_of)];
-    recording_.nodes = std::move(kept);
-    recording_.values = std::move(values);
-  }
-
   Recording::Value& at(int value) { return recording_.values[static_cast<size_t>(value)]; }
 
   int add(const Tensor& x, bool derived) {

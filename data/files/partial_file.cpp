@@ -33,7 +33,7 @@ void PartialFile::open_file() {
 
 void PartialFile::append(std::string_view piece) {
   while (!piece.empty()) {
-    // At a place of its own: a process that writes without a lock writes the same bytes to the same places.
+    // By offset: another process that writes without a lock then writes the same bytes to the same offsets.
     const ssize_t written = pwrite(descriptor_, piece.data(), piece.size(), bytes_);
     if (written < 0 && errno == EINTR) continue;
     TERN_CHECK(written > 0, path_.string(), ": cannot be written: ", written < 0 ? std::strerror(errno) : "no progress",

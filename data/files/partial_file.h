@@ -22,7 +22,7 @@ class PartialFile {
   int64_t bytes() const { return bytes_; }
   /// Throws Error with the path, the system's reason (a full disk) and how many bytes were kept.
   void append(std::string_view piece);
-  /// Begins anew, in a new file: another process that writes without a lock keeps its own.
+  /// Starts over in a new file, so that another process that writes without a lock keeps its file.
   void restart();
   /// The digests of the file as it can be read now: SHA-256; SHA-1; and SHA-1 as git names a blob.
   std::string sha256() const;

@@ -213,7 +213,7 @@ class ModelFetch {
     const FileLock lock(cache_.lock(described.etag),
                         [&] { settings_.say(shown() + ": waiting for another process that fetches " + file); });
     if (has_blob(described)) return false;
-    // Where locks do not work, each process has a file of its own, as huggingface_hub has always.
+    // Without a working lock each process writes to its own temporary file, as huggingface_hub always does.
     const std::string word = lock.held() ? "" : "." + random_word();
     PartialFile part(cache_.blob(described.etag + word + ".incomplete"));
     const FileSource source{

@@ -14,7 +14,7 @@ namespace tern::data {
 /// The folder of the model's files at the revision (CACHE/models--ORG--NAME/snapshots/COMMIT), or the file of a name
 /// with one. What the cache lacks is fetched: the files of the selection, each
 ///   checked: the size that the hub declares, and SHA-256 or git's SHA-1, by which the blob is named;
-///   continued after a cut, from blobs/ETAG.incomplete; a damaged one is fetched anew;
+///   continued after a cut, from blobs/ETAG.incomplete; a damaged part is fetched again from its start;
 ///   by one process at a time, which holds huggingface_hub's lock of the file (CACHE/.locks);
 ///   on the disk before it has its name.
 /// The revision is recorded (refs) when all files are there. A commit that the cache holds is used where the hub does

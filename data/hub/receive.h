@@ -23,8 +23,9 @@ struct FileSource {
 };
 
 /// Appends what the file lacks. A request that is cut is continued where it ended, as often as `attempts` without a new
-/// MiB; one that the server answers with the whole file begins anew. Throws Error where more or fewer bytes come than
-/// were declared, and where the network stays away: what came is then kept. The result is the last answer.
+/// MiB; if the server answers with the whole file, it is received from its start. Throws Error where more or fewer
+/// bytes come than were declared, and where the network stays away: what came is then kept. The result is the last
+/// answer.
 HttpResponse receive(PartialFile& file, const FileSource& source, const HubSettings& settings);
 
 }  // namespace tern::data

@@ -70,7 +70,7 @@ int64_t seconds_of(const char* name, int64_t otherwise) {
   return std::max<int64_t>(std::stoll(value), 1);
 }
 
-/// Without spaces and line ends around it. A token with others inside could become a header of its own.
+/// The token without surrounding white space. White space inside it is refused: a line end would begin another header.
 std::string clean_token(const std::string& text, const std::string& source) {
   const char* const spaces = " \t\r\n";
   const size_t begin = text.find_first_not_of(spaces);

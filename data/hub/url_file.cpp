@@ -62,7 +62,7 @@ UrlRecord read_url_record(const fs::path& path) {
               json.value("bytes", int64_t{-1})};
   } catch (const OutOfMemoryError&) {
     throw;
-  } catch (const std::exception&) {  // damaged: the file is fetched anew
+  } catch (const std::exception&) {  // a damaged record: the file is fetched again
     return {};
   }
   return record;

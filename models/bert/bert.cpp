@@ -54,14 +54,7 @@ Tensor BertBody::embed(const data::TokenInput& input) const {
 }
 
 double BertBody::forward_flops(const std::vector<int64_t>& lengths) const {
-  const double d = static_cast<double>(config_.width), h = static_cast<double>(config_.hidden);
-  double flops = 0;
-  for (const int64_t length : lengths) {
-    const double n = static_cast<double>(length);
-    flops += static_cast<double>(config_.layers) * (2 * n * (4 * d * d + 2 * d * h) + 4 * n * n * d);
-    flops += 2 * d * (d + static_cast<double>(config_.num_labels()));
-  }
-  return flops;
+  return encoder_flops(config_.encoder(), lengths, config_.num_labels());
 }
 
 template <class Base>

@@ -160,4 +160,15 @@ void Encoder::run_again_in_backward(int64_t begin, int64_t end, ResidualStream& 
   x = ResidualStream({result[0], result[1], after->dropout, after->norm});
 }
 
+double encoder_flops(const EncoderOptions& encoder, const std::vector<int64_t>& lengths, int64_t labels) {
+  const double d = static_cast<double>(encoder.width), h = static_cast<double>(encoder.hidden);
+  double flops = 0;
+  for (const int64_t length : lengths) {
+    const double n = static_cast<double>(length);
+    flops += static_cast<double>(encoder.layers) * (2 * n * (4 * d * d + 2 * d * h) + 4 * n * n * d);
+    flops += 2 * d * (d + static_cast<double>(labels));
+  }
+  return flops;
+}
+
 }  // namespace tern::models

@@ -86,4 +86,8 @@ class Encoder final : public nn::Module {
   int64_t recompute_ = 0;
 };
 
+/// Floating-point operations of one forward pass of such an encoder over sequences of these lengths, and of a head of
+/// linear layers [width, width] and [width, labels] on each sequence.
+double encoder_flops(const EncoderOptions& encoder, const std::vector<int64_t>& lengths, int64_t labels);
+
 }  // namespace tern::models

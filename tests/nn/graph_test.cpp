@@ -10,6 +10,7 @@
 #include "tern/core/graph/symbolic_size.h"
 #include "tern/core/memory/allocator.h"
 #include "tern/core/ops/ops.h"
+#include "tern/core/tensor/tensor_impl.h"
 #include "tern/nn/nn.h"
 #include "tern/tests/core/fresh.h"
 #include "tern/tests/errors.h"
@@ -146,6 +147,12 @@ TEST(Trace, ErrorsSayWhatCannotBeRecorded) {
   test::expect_contains(error([](const Tensors& in) { return sum(in[0]).item<double>() > 0 ? in : Tensors{-in[0]}; }),
                         {"item() reads float32 []", "depends on an input", "where"});
   test::expect_contains(error([](const Tensors& in) { return Tensors{in[0] * in[0].to_vector<double>()[0]}; }),
+                        {"to_vector() reads"});
+  // Another handle on the same elements, as autograd keeps one of what it saves.
+  test::expect_contains(error([](const Tensors& in) {
+                          const Tensor other = detail::alias(in[0]);
+                          return Tensors{in[0] * other.to_vector<double>()[0]};
+                        }),
                         {"to_vector() reads"});
   test::expect_contains(error([](const Tensors& in) { return Tensors{in[0] * in[0].data<float>()[0]}; }),
                         {"data() reads"});
