@@ -11,6 +11,7 @@
 #include "tern/models/distilbert/distilbert.h"
 #include "tern/models/hf_config.h"
 #include "tern/models/lstm/lstm.h"
+#include "tern/models/onnx/classifiers/onnx_models.h"
 #include "tern/models/timm.h"
 #include "tern/models/vit/vit.h"
 
@@ -20,8 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 std::vector<ModelFamily>& table() {
-  static std::vector<ModelFamily> families = {distilbert_family(), bert_family(), vit_family(), cnn_family(),
-                                              lstm_family()};
+  static std::vector<ModelFamily> families = {distilbert_family(), bert_family(), vit_family(),
+                                              cnn_family(),        lstm_family(), onnx_family()};
   return families;
 }
 
@@ -63,8 +64,8 @@ const std::vector<ModelFamily>& model_families() { return table(); }
 void add_model_family(ModelFamily family) {
   for (const ModelFamily& other : table())
     TERN_CHECK(other.name != family.name, "add_model_family: there is a family '", family.name, "' already");
-  TERN_CHECK(family.load && family.make && !family.presets.empty(), "add_model_family: ", family.name,
-             " must have load, make and a preset");
+  TERN_CHECK(family.load && (family.make == nullptr) == family.presets.empty(), "add_model_family: ", family.name,
+             " must have load, and make with a preset or neither");
   table().push_back(std::move(family));
 }
 
@@ -81,7 +82,10 @@ const ModelFamily& family_named(const std::string& name) {
 }
 
 const ModelFamily& family_of(const std::string& path) {
-  if (is_weights_file(path)) {
+  const bool is_file = is_weights_file(path);
+  for (const ModelFamily& family : table())
+    if (family.reads && family.reads(path)) return family;
+  if (is_file) {
     const std::optional<StateView> weights = readable_tensors(path);
     return weights ? family_of_weights(*weights, path)
                    : first_family([](const ModelFamily& family) { return family.recognizes != nullptr; });

@@ -50,7 +50,8 @@ struct ModelFamily {
   std::string name;  // `tern train NAME`
   ModelKind kind = ModelKind::kTexts;
   std::vector<std::string> model_types = {};  // of its config.json files
-  std::vector<ModelPreset> presets = {};      // the first is the default, unless preset_for is set
+  /// The first is the default, unless preset_for is set. None: new models are made from --init alone.
+  std::vector<ModelPreset> presets = {};
   std::unique_ptr<Model> (*load)(const std::string& path, const BuildOptions& options) = nullptr;
   std::unique_ptr<Model> (*make)(const std::string& preset, const BuildOptions& options) = nullptr;
   std::string presets_note = {};  // what --help says after the sizes
@@ -60,7 +61,13 @@ struct ModelFamily {
   double small_lr = 5e-4;      // learning rate of a text model from scratch, unless it is large
   /// Whether weights without a config.json have this family's names; null: it reads none.
   bool (*recognizes)(const StateView& weights) = nullptr;
+  /// Whether a file or folder is the family's whatever else is there; null: its config.json or weights say it.
+  bool (*reads)(const std::string& path) = nullptr;
+  /// What the model in a file or folder reads, for a family that has both; null: `kind`.
+  ModelKind (*kind_in)(const std::string& path) = nullptr;
   std::vector<OptionNote> notes = {};
+
+  ModelKind kind_of(const std::string& path) const { return kind_in ? kind_in(path) : kind; }
 
   /// Null if there is none.
   const ModelPreset* preset_named(const std::string& preset) const;
@@ -86,6 +93,8 @@ std::vector<std::string> family_names();
 const ModelFamily& family_named(const std::string& name);
 /// The family of a model folder or file of weights. Throws Error if config.json cannot be read.
 const ModelFamily& family_of(const std::string& path);
+/// What the model in a folder or file reads.
+inline ModelKind kind_of_model(const std::string& path) { return family_of(path).kind_of(path); }
 
 /// The names of the offered presets.
 std::vector<std::string> offered(const std::vector<ModelPreset>& presets);

@@ -48,6 +48,7 @@ class TextModel : public Model {
   virtual Tensor hidden_states(const data::TokenInput& /*input*/) const {
     fail(type_name(), ": this model has no hidden_states(): it has no state for each token");
   }
+  /// The largest int64 if it is unknown.
   virtual int64_t vocab_size() const = 0;
   /// The longest sequence that the model takes.
   virtual int64_t max_positions() const = 0;
@@ -98,6 +99,7 @@ class ImageClassifier : public Model {
     int64_t multiple = 1;  // sides must be multiples of it
     /// The normalization of pixels, where no preprocessor_config.json says another; by default that of Google's ViTs.
     kernels::ImageNormalization normalization = {{0.5f, 0.5f, 0.5f}, {0.5f, 0.5f, 0.5f}};
+    std::string preprocessing = {};  // the content of a preprocessor_config.json, where the model's file carries one
   };
 
   using Model::Model;

@@ -31,6 +31,8 @@ class MappedFile {
 
   char* data() const { return static_cast<char*>(data_); }
   uint64_t bytes() const { return bytes_; }
+  /// Whether the file was written to since it was opened. One that took its place under its name is another file.
+  bool has_changed() const;
   /// Throws Error unless all data read so far was the file's.
   void check() const {
     if (watch_) watch_->check();
@@ -40,6 +42,7 @@ class MappedFile {
   InputFile file_;
   void* data_ = nullptr;
   uint64_t bytes_ = 0;
+  int64_t changed_at_ = 0;  // nanoseconds
   std::unique_ptr<WatchedMapping> watch_;
 };
 

@@ -217,6 +217,8 @@ tern_code tern_model_new(const char* family, const char* preset, const tern_mode
     const tern_model_options given = options_of(options, "tern_model_options");
     refuse_onnx_options(given);
     const ModelFamily& chosen = family_named(text_of(family, "family"));
+    require(chosen.make != nullptr, "family: ", chosen.name,
+            " models are loaded from files; tern_model_load reads one");
     require(given.label_count > 0, "tern_model_options.label_count: a new model needs 1 or more classes");
     const BuildOptions built = build_options(given);
     return handle_of(chosen.make(preset == nullptr ? chosen.presets.front().name : preset, built), built.generator);

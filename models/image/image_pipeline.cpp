@@ -12,6 +12,7 @@
 #include "tern/core/ops/ops.h"
 #include "tern/data/transforms/geometry.h"
 #include "tern/models/hf_config.h"
+#include "tern/models/onnx/classifiers/files.h"
 #include "tern/models/timm.h"
 
 namespace tern::models {
@@ -29,14 +30,18 @@ constexpr int64_t kBatchValues = int64_t{1} << 26;
 
 ImagePreprocessing ImagePreprocessing::from_folder(const std::string& path, const ImageClassifier::Input& input,
                                                    int64_t image_size) {
-  const std::string file = (fs::path(path) / kPreprocessing).string();
+  const std::string folder = folder_of_model(path), file = (fs::path(folder) / kPreprocessing).string();
   const bool exists = !path.empty() && tern::detail::name_exists(file);
-  ImagePreprocessing preprocessing = from_json(exists ? read_model_text(path, kPreprocessing) : "{}", file);
-  if (!exists) {
+  const bool carried = !exists && !input.preprocessing.empty();
+  ImagePreprocessing preprocessing = from_json(exists    ? read_model_text(folder, kPreprocessing)
+                                               : carried ? input.preprocessing
+                                                         : "{}",
+                                               exists ? file : path);
+  if (!exists && !carried) {
     preprocessing.size = input.size;
     preprocessing.normalization = input.normalization;
   }
-  if (const auto timm = exists || path.empty() ? std::nullopt : TimmConfig::from_folder(path)) {
+  if (const auto timm = exists || carried || path.empty() ? std::nullopt : TimmConfig::from_folder(folder)) {
     const TimmConfig::Images images = timm->images();
     if (input.multiple == 1) preprocessing.size = images.size;  // otherwise the weights say it
     preprocessing.interpolation = images.interpolation;
@@ -104,8 +109,12 @@ void ImagePipeline::for_each_batch(const std::vector<data::Image>& images, int64
 std::vector<Prediction> ImagePipeline::predict(const std::vector<data::Image>& images, TestTimeViews views) const {
   NoGrad off;
   std::vector<Prediction> predictions;
+  const data::LabelKind kind = model().label_kind();
+  TERN_CHECK(kind == data::LabelKind::kOne || views == TestTimeViews::kNone,
+             "test-time augmentation averages the probabilities of one label, and the model gives ",
+             kind == data::LabelKind::kNumber ? "numbers" : "several labels");
   for_each_batch(images, test_time_size(views, preprocessing_.size), [&](const Tensor& prepared) {
-    for (Prediction& p : predictions_of(test_time_logits(model(), prepared, views, preprocessing_.size)))
+    for (Prediction& p : predictions_of(test_time_logits(model(), prepared, views, preprocessing_.size), kind))
       predictions.push_back(std::move(p));
   });
   return predictions;

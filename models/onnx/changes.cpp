@@ -36,12 +36,12 @@ struct Head {
   bool rows_are_classes = false;
 };
 
-/// From the first output back through nodes that keep classes apart.
-Head find_head(const detail::ModelState& state) {
+/// From an output back through nodes that keep classes apart.
+Head find_head(const detail::ModelState& state, size_t output) {
   static const std::set<std::string> passed = {"Add",     "Identity", "Softmax", "LogSoftmax", "Sigmoid",
                                                "Reshape", "Flatten",  "Squeeze", "Cast",       "Unsqueeze"};
   const Program& program = *state.program;
-  int place = program.outputs.empty() ? -1 : program.outputs[0];
+  int place = program.outputs.size() <= output ? -1 : program.outputs[output];
   Head head;
   for (int i = 0; i < 32; ++i) {
     const Step* step = step_that_gives(program, place);
@@ -87,30 +87,32 @@ void renew(Weight& weight, const Shape& shape, double bound, Generator& generato
 
 }  // namespace
 
-std::string Model::replace_head(int64_t classes) {
+std::string replace_head(detail::ModelState& state, int64_t classes, Generator& generator, size_t output) {
   TERN_CHECK(classes > 0 && classes < (int64_t{1} << 31), "onnx: a head for ", classes, " classes");
-  const Head head = find_head(*state_);
+  const Head head = find_head(state, output);
   TERN_CHECK(head.weight != nullptr && head.weight->is_parameter && head.weight->handle->dim() == 2,
              "onnx: the model does not end in a Gemm or MatMul whose weight is a parameter: its head cannot be "
              "replaced");
   const Tensor& old = *head.weight->handle;
   const int64_t inputs = old.size(head.rows_are_classes ? 1 : 0), before = old.size(head.rows_are_classes ? 0 : 1);
   const double bound = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, inputs)));
-  renew(*head.weight, head.rows_are_classes ? Shape{classes, inputs} : Shape{inputs, classes}, bound, generator());
+  renew(*head.weight, head.rows_are_classes ? Shape{classes, inputs} : Shape{inputs, classes}, bound, generator);
   if (head.bias != nullptr && head.bias->handle->numel() == before) {
     const Shape shape = head.bias->handle->shape();
-    renew(*head.bias, shape.with(shape.dims() - 1, classes), bound, generator());
+    renew(*head.bias, shape.with(shape.dims() - 1, classes), bound, generator);
   }
-  ValueInfo& output = state_->outputs[0];
-  if (!output.shape.empty() && output.shape.back().size == before) output.shape.back().size = classes;
-  state_->has_new_head = true;
+  ValueInfo& info = state.outputs[output];
+  if (!info.shape.empty() && info.shape.back().size == before) info.shape.back().size = classes;
+  state.has_new_head = true;
   return head.weight->name;
 }
 
-void Model::save(const std::string& path) const {
-  const detail::ModelState& state = *state_;
-  TERN_CHECK(stamp_of(state.path) == state.stamp, "onnx: cannot save ", path, ": ", state.path,
-             ", from which the model was loaded, has changed since then");
+void save(const detail::ModelState& state, const std::string& path) {
+  const auto& files = state.definition.files;
+  for (const auto& [name, file] : files)
+    TERN_CHECK(!file->has_changed(), "onnx: cannot save ", path, ": ", state.path,
+               name.empty() ? ", from which the model was loaded," : ": its data '" + name + "'",
+               " has changed since it was loaded");
   std::vector<SavedTensor> tensors;
   bool in_place = !state.has_new_head;
   std::set<std::pair<std::string, int64_t>> places;
@@ -128,13 +130,16 @@ void Model::save(const std::string& path) const {
                  "onnx: cannot save ", path, ": '", saved.name, "' is part of a function that is called several times");
     tensors.push_back(std::move(saved));
   }
+  patch_external_files(files, path, tensors);  // first: a model is useless without its data
   if (in_place)
-    patch_file_of(state.path, path, tensors);
+    patch_file_of(*files.at(""), path, tensors);
   else
-    rewrite_file(state.path, path, tensors);
-  patch_external_files(state.path, path, tensors, state.external_files);
-  if (path == state.path) state_->stamp = stamp_of(path);
+    rewrite_file(*files.at(""), path, tensors);
 }
+
+std::string Model::replace_head(int64_t classes) { return onnx::replace_head(*state_, classes, generator()); }
+
+void Model::save(const std::string& path) const { onnx::save(*state_, path); }
 
 namespace {
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "tern/core/io/mapped_file.h"
 #include "tern/core/tensor.h"
 #include "tern/models/onnx/element.h"
 #include "tern/models/onnx/onnx.h"
@@ -91,6 +92,8 @@ struct ModelDef {
   std::map<std::string, std::string> metadata = {};
   std::vector<FunctionDef> functions = {};
   GraphDef graph = {};
+  /// The file itself (under the name "") and those of its external data.
+  std::map<std::string, std::shared_ptr<MappedFile>> files = {};
 };
 
 /// "ai.onnx" is the domain without a name.

@@ -66,13 +66,31 @@ void seat(const Tensor& member, const Tensor& value) {
   to.contiguous = from.contiguous;
 }
 
+/// Of LoadOptions::logits. Returns the ops that are left out, by the outputs that are there instead.
+std::map<std::string, std::string> read_before_activations(GraphDef& graph) {
+  std::map<std::string, std::string> left_out;
+  for (ValueInfo& output : graph.outputs)
+    for (const auto& node : graph.nodes) {
+      const bool activates = node->op == "Softmax" || node->op == "LogSoftmax" || node->op == "Sigmoid";
+      if (!activates || !domain_of(node->domain).empty() || node->outputs.size() != 1) continue;
+      if (node->inputs.size() == 1 && node->outputs[0] == output.name) {
+        output.name = node->inputs[0];
+        left_out[output.name] = node->op;
+        break;
+      }
+    }
+  return left_out;
+}
+
 }  // namespace
 
-std::pair<int64_t, int64_t> stamp_of(const std::string& path) {
-  std::error_code error;
-  const auto size = std::filesystem::file_size(path, error);
-  const auto time = std::filesystem::last_write_time(path, error);
-  return {static_cast<int64_t>(size), static_cast<int64_t>(time.time_since_epoch().count())};
+std::vector<ValueInfo> inputs_of(const GraphDef& graph) {
+  std::set<std::string> defaults;
+  for (const auto& initializer : graph.initializers) defaults.insert(initializer->name);
+  std::vector<ValueInfo> inputs;
+  for (const ValueInfo& input : graph.inputs)
+    if (!defaults.contains(input.name)) inputs.push_back(input);
+  return inputs;
 }
 
 std::unique_ptr<detail::ModelState> read_state(const std::string& path, const LoadOptions& options,
@@ -85,21 +103,14 @@ std::unique_ptr<detail::ModelState> read_state(const std::string& path, const Lo
     ModelDef& model = state->definition;
     inline_functions(model);
     restore_biases(model.graph);
+    if (options.logits) state->activations = read_before_activations(model.graph);
     std::vector<TensorData*> tensors;
     collect_tensors(model.graph, tensors);
     read_tensors(path, tensors);
-    std::set<std::string> files;
-    for (const TensorData* tensor : tensors)
-      if (!tensor->place.file.empty()) files.insert(tensor->place.file);
-    state->external_files.assign(files.begin(), files.end());
-    state->stamp = stamp_of(path);
     const MakeSources make_sources = sources_of(model.graph, options, state->weights, unsupported);
     state->program = compile(model, make_sources, unsupported);
     if (unsupported.empty()) fold_constants(*state->program);
-    std::set<std::string> defaults;
-    for (const auto& initializer : model.graph.initializers) defaults.insert(initializer->name);
-    for (const ValueInfo& input : model.graph.inputs)
-      if (!defaults.contains(input.name)) state->inputs.push_back(input);
+    state->inputs = inputs_of(model.graph);
     state->outputs = model.graph.outputs;
     for (const ValueInfo& input : state->inputs)
       if (!input.type.empty() && !is_supported(element_named(input.type)))
@@ -112,11 +123,10 @@ std::unique_ptr<detail::ModelState> read_state(const std::string& path, const Lo
   return state;
 }
 
-Model::Model(const nn::Scope& scope, std::unique_ptr<detail::ModelState> state)
-    : Module(scope), state_(std::move(state)) {
+void make_members(detail::ModelState& state, nn::Module& module, const SubScope& sub) {
   std::unordered_map<std::string, WeightGroup*> groups;  // by their full names
   std::unordered_map<Tensor*, std::shared_ptr<Tensor>> moved;
-  for (auto& weight : state_->weights) {
+  for (auto& weight : state.weights) {
     std::vector<std::string> parts = parts_of(weight->name);
     std::string path;
     WeightGroup* group = nullptr;
@@ -124,24 +134,24 @@ Model::Model(const nn::Scope& scope, std::unique_ptr<detail::ModelState> state)
       path += parts[i] + ".";
       WeightGroup*& found = groups[path];
       if (found == nullptr) {
-        nn::Module& parent = group == nullptr ? static_cast<nn::Module&>(*this) : *group;
+        nn::Module& parent = group == nullptr ? module : *group;
         const std::string name = free_name(parent, parts[i]);
         auto made = std::make_unique<WeightGroup>(group == nullptr ? sub(name) : group->scope_of(name));
         found = made.get();
-        (group == nullptr ? state_->groups : group->groups).push_back(std::move(made));
+        (group == nullptr ? state.groups : group->groups).push_back(std::move(made));
       }
       group = found;
     }
-    nn::Module& owner = group == nullptr ? static_cast<nn::Module&>(*this) : *group;
+    nn::Module& owner = group == nullptr ? module : *group;
     const std::string name = free_name(owner, parts.back());
-    const Tensor value = weight->initial.to(device());
+    const Tensor value = weight->initial.to(module.device());
     weight->initial = {};
     Tensor* const before = weight->handle.get();
     if (weight->is_parameter) {
       auto parameter = std::make_unique<Parameter>(&owner, name, Shape{0});
       seat(parameter->tensor(), value);
       moved[before] = parameter->handle();
-      state_->parameters.push_back(std::move(parameter));
+      state.parameters.push_back(std::move(parameter));
     } else {
       const auto handle = std::make_shared<Tensor>(value);
       owner.add_buffer(name, handle, true);
@@ -155,7 +165,12 @@ Model::Model(const nn::Scope& scope, std::unique_ptr<detail::ModelState> state)
     for (Step& step : program.steps)
       for (auto& [name, body] : step.bodies) reseat(*body);
   };
-  reseat(*state_->program);
+  reseat(*state.program);
+}
+
+Model::Model(const nn::Scope& scope, std::unique_ptr<detail::ModelState> state)
+    : Module(scope), state_(std::move(state)) {
+  make_members(*state_, *this, [this](const std::string& name) { return sub(name); });
   eval();
 }
 
@@ -210,13 +225,14 @@ Value value_of(const ValueInfo& info, const std::vector<Tensor>& tensors) {
 
 }  // namespace
 
-std::vector<std::vector<Tensor>> Model::forward_lists(const std::vector<std::vector<Tensor>>& inputs) const {
-  TERN_CHECK(inputs.size() == state_->inputs.size(), "onnx: the model has ", state_->inputs.size(), " inputs, but ",
+std::vector<std::vector<Tensor>> run_lists(const detail::ModelState& state, const nn::Module& owner,
+                                           const std::vector<std::vector<Tensor>>& inputs) {
+  TERN_CHECK(inputs.size() == state.inputs.size(), "onnx: the model has ", state.inputs.size(), " inputs, but ",
              inputs.size(), " were given");
   std::vector<Value> values;
-  for (size_t i = 0; i < inputs.size(); ++i) values.push_back(value_of(state_->inputs[i], inputs[i]));
-  const Context context{device(), is_training(), state_->options.train_inference_nodes, &generator()};
-  const std::vector<Value> results = state_->program->run(context, std::move(values));
+  for (size_t i = 0; i < inputs.size(); ++i) values.push_back(value_of(state.inputs[i], inputs[i]));
+  const Context context{owner.device(), owner.is_training(), state.options.train_inference_nodes, &owner.generator()};
+  const std::vector<Value> results = state.program->run(context, std::move(values));
   std::vector<std::vector<Tensor>> outputs;
   for (const Value& result : results) {
     std::vector<Tensor>& list = outputs.emplace_back();
@@ -229,17 +245,23 @@ std::vector<std::vector<Tensor>> Model::forward_lists(const std::vector<std::vec
   return outputs;
 }
 
-std::vector<Tensor> Model::forward(const std::vector<Tensor>& inputs) const {
+std::vector<Tensor> run(const detail::ModelState& state, const nn::Module& owner, const std::vector<Tensor>& inputs) {
   std::vector<std::vector<Tensor>> lists;
   for (const Tensor& input : inputs) lists.push_back({input});
   std::vector<Tensor> outputs;
-  for (std::vector<Tensor>& list : forward_lists(lists)) {
-    TERN_CHECK(list.size() == 1, "onnx: output '", state_->outputs[outputs.size()].name,
+  for (std::vector<Tensor>& list : run_lists(state, owner, lists)) {
+    TERN_CHECK(list.size() == 1, "onnx: output '", state.outputs[outputs.size()].name,
                "' is a sequence; forward_lists() returns it");
     outputs.push_back(std::move(list[0]));
   }
   return outputs;
 }
+
+std::vector<std::vector<Tensor>> Model::forward_lists(const std::vector<std::vector<Tensor>>& inputs) const {
+  return run_lists(*state_, *this, inputs);
+}
+
+std::vector<Tensor> Model::forward(const std::vector<Tensor>& inputs) const { return run(*state_, *this, inputs); }
 
 std::map<std::string, Tensor> Model::forward(const std::map<std::string, Tensor>& inputs) const {
   std::vector<Tensor> list;
@@ -264,7 +286,7 @@ Tensor Model::forward(const Tensor& x) const {
   return forward(std::vector<Tensor>{x})[0];
 }
 
-std::unique_ptr<Model> load(const std::string& path, const LoadOptions& options) {
+std::unique_ptr<detail::ModelState> load_state(const std::string& path, const LoadOptions& options) {
   std::vector<std::string> unsupported;
   std::unique_ptr<detail::ModelState> state = read_state(path, options, unsupported);
   if (!unsupported.empty()) {
@@ -274,8 +296,12 @@ std::unique_ptr<Model> load(const std::string& path, const LoadOptions& options)
     fail("onnx: cannot load ", path, ": ", list);
   }
   if (options.fuse) fuse_steps(*state->program);
+  return state;
+}
+
+std::unique_ptr<Model> load(const std::string& path, const LoadOptions& options) {
   return std::make_unique<Model>(nn::Scope({.device = options.device, .generator = options.generator}),
-                                 std::move(state));
+                                 load_state(path, options));
 }
 
 }  // namespace tern::onnx

@@ -32,6 +32,8 @@ class Folder {
     if (path_.empty()) path_ = ".";
   }
 
+  const std::map<std::string, std::shared_ptr<MappedFile>>& files() const { return files_; }
+
   std::shared_ptr<MappedFile> file(const std::string& location) {
     auto& file = files_[location];
     if (!file) file = std::make_shared<MappedFile>(checked(location));
@@ -72,6 +74,8 @@ class Conversion {
     for (const auto& entry : from.metadata_props()) to.metadata[entry.key()] = entry.value();
     for (const auto& function : from.functions()) to.functions.push_back(this->function(function));
     to.graph = graph(from.graph());
+    to.files = folder_.files();
+    to.files[""] = file_;
     return to;
   }
 
@@ -438,16 +442,14 @@ void put_tensor(const SavedTensor& saved, format::TensorProto& to) {
 
 }  // namespace
 
-void rewrite_file(const std::string& source, const std::string& target, const std::vector<SavedTensor>& tensors) {
+void rewrite_file(const MappedFile& source, const std::string& target, const std::vector<SavedTensor>& tensors) {
   format::ModelProto model;
-  {
-    const MappedFile file(source);
-    google::protobuf::io::ArrayInputStream stream(file.data(), static_cast<int>(file.bytes()));
-    google::protobuf::io::CodedInputStream input(&stream);
-    input.SetRecursionLimit(kMostNesting);
-    TERN_CHECK(model.ParseFromCodedStream(&input), "onnx: ", source, " is no protobuf message any more");
-    file.check();
-  }
+  google::protobuf::io::ArrayInputStream stream(source.data(), static_cast<int>(source.bytes()));
+  google::protobuf::io::CodedInputStream input(&stream);
+  input.SetRecursionLimit(kMostNesting);
+  TERN_CHECK(model.ParseFromCodedStream(&input), "onnx: cannot save ", target,
+             ": the file that the model was loaded from is no protobuf message any more");
+  source.check();
   format::GraphProto& graph = *model.mutable_graph();
   std::map<std::string, format::TensorProto*> own;
   std::map<std::string, format::NodeProto*> nodes;  // by their first outputs

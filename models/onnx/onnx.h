@@ -48,6 +48,9 @@ struct LoadOptions {
   /// In training, nodes that were exported for inference behave as the layers they were: batch norm normalises by the
   /// batch and updates its statistics, dropout drops. Otherwise they do what the file says.
   bool train_inference_nodes = false;
+  /// An output that a node Softmax, LogSoftmax or Sigmoid gives becomes what this node reads, for losses that take
+  /// logits.
+  bool logits = false;
   /// Groups of nodes are replaced by Tern's fused ops (attention, layer norm, GELU). Results may differ in rounding.
   bool fuse = true;
 };
@@ -89,7 +92,8 @@ class Model final : public nn::Module {
   /// Writes the file that was loaded with the weights of now. Nothing but the bytes of parameters and buffers changes;
   /// after replace_head(), and where weights are apart that the file has once, the graph is written anew with them.
   /// External data is written beside it, under the names that the file has for it. Each file is written completely or
-  /// not at all; the path may be that of the source. Error: the source has changed since it was loaded.
+  /// not at all; the path may be that of the source, which is kept open: it may have been removed or replaced
+  /// meanwhile. Error: the source was written to since it was loaded.
   void save(const std::string& path) const;
 
   /// Metadata of the file: producer, version, and its own pairs of key and value.

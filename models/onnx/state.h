@@ -1,6 +1,8 @@
 #pragma once
 // What a loaded model consists of.
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -47,9 +49,8 @@ struct ModelState {
   std::vector<std::unique_ptr<nn::Buffer>> buffers;
   std::vector<std::unique_ptr<WeightGroup>> groups;
   std::vector<ValueInfo> inputs, outputs;
+  std::map<std::string, std::string> activations;  // ops that LoadOptions::logits left out, by the outputs of now
   bool has_new_head = false;
-  std::vector<std::string> external_files;
-  std::pair<int64_t, int64_t> stamp;  // size and time of change of the file
 };
 
 }  // namespace detail
@@ -59,6 +60,9 @@ struct ModelState {
 std::unique_ptr<detail::ModelState> read_state(const std::string& path, const LoadOptions& options,
                                                std::vector<std::string>& unsupported);
 
+/// The inputs that have no default value.
+std::vector<ValueInfo> inputs_of(const GraphDef& graph);
+
 /// Gives back biases of 0 that PyTorch's exporter left out of Gemm and Conv nodes, whose modules have them.
 void restore_biases(GraphDef& graph);
 
@@ -66,8 +70,21 @@ void restore_biases(GraphDef& graph);
 MakeSources sources_of(const GraphDef& graph, const LoadOptions& options, std::vector<std::unique_ptr<Weight>>& weights,
                        std::vector<std::string>& unsupported);
 
-/// Size and time of change of a file.
-std::pair<int64_t, int64_t> stamp_of(const std::string& path);
+/// What load() does, up to a module: an Error that lists the nodes that are not supported.
+std::unique_ptr<detail::ModelState> load_state(const std::string& path, const LoadOptions& options);
+
+using SubScope = std::function<nn::Scope(const std::string& name)>;
+/// Makes the weights parameters and buffers of a module, whose sub() is given.
+void make_members(detail::ModelState& state, nn::Module& owner, const SubScope& sub);
+
+/// Model::forward_lists() and forward() of a state whose weights are members of a module.
+std::vector<std::vector<Tensor>> run_lists(const detail::ModelState& state, const nn::Module& owner,
+                                           const std::vector<std::vector<Tensor>>& inputs);
+std::vector<Tensor> run(const detail::ModelState& state, const nn::Module& owner, const std::vector<Tensor>& inputs);
+
+/// Model::replace_head(), before the output of that number, and save().
+std::string replace_head(detail::ModelState& state, int64_t classes, Generator& generator, size_t output = 0);
+void save(const detail::ModelState& state, const std::string& path);
 
 /// Replaces groups of steps by fused ops.
 void fuse_steps(Program& program);

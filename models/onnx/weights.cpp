@@ -70,8 +70,7 @@ Tensor tensor_as_saved(const SavedTensor& saved) {
 namespace {
 
 /// A copy of a file with other bytes at the places of these tensors.
-void patch_file(const std::string& from, const std::string& to, std::vector<const SavedTensor*> tensors) {
-  const MappedFile file(from);
+void patch_file(const MappedFile& file, const std::string& to, std::vector<const SavedTensor*> tensors) {
   std::sort(tensors.begin(), tensors.end(),
             [](const SavedTensor* a, const SavedTensor* b) { return a->place.offset < b->place.offset; });
   write_atomically(to, [&](const std::function<void(const void*, size_t)>& append) {
@@ -80,7 +79,7 @@ void patch_file(const std::string& from, const std::string& to, std::vector<cons
       const Tensor bytes = tensor_as_saved(*saved);
       TERN_CHECK(bytes.nbytes() == saved->place.bytes && saved->place.offset >= at &&
                      static_cast<uint64_t>(saved->place.offset + saved->place.bytes) <= file.bytes(),
-                 "onnx: the place of '", saved->name, "' in ", from, " is not free");
+                 "onnx: cannot save ", to, ": the place of '", saved->name, "' is not free");
       append(file.data() + at, static_cast<size_t>(saved->place.offset - at));
       append(bytes.raw_data(), static_cast<size_t>(bytes.nbytes()));
       at = saved->place.offset + saved->place.bytes;
@@ -92,19 +91,21 @@ void patch_file(const std::string& from, const std::string& to, std::vector<cons
 
 }  // namespace
 
-void patch_external_files(const std::string& source, const std::string& target, const std::vector<SavedTensor>& tensors,
-                          const std::vector<std::string>& files) {
-  for (const std::string& name : files) {
+void patch_external_files(const std::map<std::string, std::shared_ptr<MappedFile>>& files, const std::string& target,
+                          const std::vector<SavedTensor>& tensors) {
+  for (const auto& [name, file] : files) {
+    if (name.empty()) continue;
     std::vector<const SavedTensor*> parts;
     for (const SavedTensor& saved : tensors)
-      if (saved.place.file == name && !saved.is_new) parts.push_back(&saved);
+      if (saved.place.file == name && !saved.is_new && tensor_as_saved(saved).nbytes() == saved.place.bytes)
+        parts.push_back(&saved);  // one of another size, of a new head, is in the model's file
     const std::string to = path_of(target, name);
     if (const auto folder = std::filesystem::path(to).parent_path(); !folder.empty()) create_folders(folder.string());
-    patch_file(path_of(source, name), to, parts);
+    patch_file(*file, to, parts);
   }
 }
 
-void patch_file_of(const std::string& source, const std::string& target, const std::vector<SavedTensor>& tensors) {
+void patch_file_of(const MappedFile& source, const std::string& target, const std::vector<SavedTensor>& tensors) {
   std::vector<const SavedTensor*> own;
   for (const SavedTensor& saved : tensors)
     if (saved.place.file.empty()) own.push_back(&saved);

@@ -24,16 +24,17 @@ struct SavedTensor {
   std::vector<std::pair<std::string, size_t>> inputs = {};
 };
 
-/// The file at `source`, written to `target` with the bytes of these tensors in their places.
-void patch_file_of(const std::string& source, const std::string& target, const std::vector<SavedTensor>& tensors);
+/// A model's file, written to `target` with the bytes of these tensors in their places. A source is read where it is
+/// mapped, so that it may have been removed meanwhile.
+void patch_file_of(const MappedFile& source, const std::string& target, const std::vector<SavedTensor>& tensors);
 
 /// The same with a graph that is written anew: new tensors are added, and shapes are those of the tensors. Tensors of
 /// external files stay there unless their size is another. Throws Error in a build without TERN_ONNX.
-void rewrite_file(const std::string& source, const std::string& target, const std::vector<SavedTensor>& tensors);
+void rewrite_file(const MappedFile& source, const std::string& target, const std::vector<SavedTensor>& tensors);
 
-/// The files of external data likewise, beside the target.
-void patch_external_files(const std::string& source, const std::string& target, const std::vector<SavedTensor>& tensors,
-                          const std::vector<std::string>& files);
+/// The files of external data (ModelDef::files) likewise, beside the target.
+void patch_external_files(const std::map<std::string, std::shared_ptr<MappedFile>>& files, const std::string& target,
+                          const std::vector<SavedTensor>& tensors);
 
 /// A weight's elements as the file holds them: contiguous, on the host, of the element type.
 Tensor tensor_as_saved(const SavedTensor& saved);

@@ -11,6 +11,7 @@
 #include "tern/core/io/state_file.h"
 #include "tern/core/ops/ops.h"
 #include "tern/data/tokenizers/read_tokenizer.h"
+#include "tern/models/onnx/classifiers/files.h"
 
 namespace tern::models {
 namespace {
@@ -151,12 +152,13 @@ std::function<Tensor(const Tensor&)> read_dense(const fs::path& dir, Device devi
 
 }  // namespace
 
-bool SentenceEmbedder::has_modules(const std::string& dir) {
-  return tern::detail::name_exists((fs::path(dir) / "modules.json").string());
+bool SentenceEmbedder::has_modules(const std::string& path) {
+  return tern::detail::name_exists((fs::path(folder_of_model(path)) / "modules.json").string());
 }
 
-SentenceEmbedder SentenceEmbedder::load(const std::string& dir, std::optional<PoolMode> mode,
-                                        const BuildOptions& options) {
+SentenceEmbedder SentenceEmbedder::load(const std::string& path, std::optional<PoolMode> mode,
+                                        const BuildOptions& options, const std::string& tokenizer) {
+  const std::string dir = folder_of_model(path);
   const std::vector<ModuleEntry> modules = read_modules(dir);
   const std::string list = (fs::path(dir) / "modules.json").string();
   TERN_CHECK(modules.empty() || modules[0].type == "Transformer", list, ": the first module is a ",
@@ -165,12 +167,12 @@ SentenceEmbedder SentenceEmbedder::load(const std::string& dir, std::optional<Po
   SentenceEmbedder embedder;
   BuildOptions encoder = options;
   encoder.encoder_only = true;
-  embedder.model_ = load_pretrained<TextModel>(body.string(), encoder);
+  embedder.model_ = load_pretrained<TextModel>(dir == path ? body.string() : path, encoder);
   std::string source;
   const json config = transformer_config(body, source);
   check_states_are_wanted(config, source);
-  embedder.tokenizer_ =
-      data::read_tokenizer(body.string(), {.lowercase = flag(config, "do_lower_case", false, source)});
+  embedder.tokenizer_ = data::read_tokenizer(tokenizer.empty() ? body.string() : tokenizer,
+                                             {.lowercase = flag(config, "do_lower_case", false, source)});
   check_vocabulary(embedder.model(), *embedder.tokenizer_, dir, options.log);
   embedder.max_length_ = token_limit(embedder.model(), *embedder.tokenizer_);
   if (const json length = member(config, "max_seq_length"); !length.is_null()) {

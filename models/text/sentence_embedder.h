@@ -20,12 +20,13 @@ class SentenceEmbedder {
   /// Reads modules.json and the folders that it names, with max_seq_length and do_lower_case of
   /// sentence_bert_config.json and similarity_fn_name and the
   /// default prompt of config_sentence_transformers.json. Without a modules.json the
-  /// states are pooled by their mean, as in sentence-transformers. `mode` replaces the pooling. Throws Error for a
-  /// module that Tern does not have, naming it.
-  static SentenceEmbedder load(const std::string& dir, std::optional<PoolMode> mode = {},
-                               const BuildOptions& options = {});
-  /// Whether a folder lists modules.
-  static bool has_modules(const std::string& dir);
+  /// states are pooled by their mean, as in sentence-transformers. `mode` replaces the pooling. `tokenizer`: another
+  /// folder with one. The path may be that of an ONNX file, beside or below which the other files are. Throws Error for
+  /// a module that Tern does not have, naming it.
+  static SentenceEmbedder load(const std::string& path, std::optional<PoolMode> mode = {},
+                               const BuildOptions& options = {}, const std::string& tokenizer = "");
+  /// Whether a folder, or that of an ONNX file, lists modules.
+  static bool has_modules(const std::string& path);
 
   /// float32 [texts, width] on the CPU, in the order of the texts; undefined without texts. Texts are cut to max_length
   /// tokens (0: the folder's number) and packed into batches of about batch_tokens.

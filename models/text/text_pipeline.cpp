@@ -1,12 +1,14 @@
 #include "tern/models/text/text_pipeline.h"
 
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/io/pickle.h"
 #include "tern/core/ops/ops.h"
 #include "tern/data/tokenizers/read_tokenizer.h"
+#include "tern/models/onnx/classifiers/files.h"
 #include "tern/models/text/text_task.h"
 
 namespace tern::models {
@@ -25,7 +27,7 @@ void check_vocabulary(const TextModel& model, const data::Tokenizer& tokenizer, 
   const int64_t rows = model.vocab_size(), tokens = tokenizer.vocab_size();
   TERN_CHECK(tokens <= rows, "the vocabulary has ", tokens, " tokens, the model's embedding ", rows,
              ": they do not belong together");
-  if (log && tokens < rows)
+  if (log && tokens < rows && rows < std::numeric_limits<int64_t>::max())
     log(name + ": the model's vocab_size is " + std::to_string(rows) + ", the vocabulary has " +
         std::to_string(tokens) + " tokens; the other embeddings are not used");
 }
@@ -48,21 +50,16 @@ void for_each_batch(const TextModel& model, const data::Tokenizer& tokenizer, co
   for (const data::TokenBatch& batch : loader.epoch(0)) use(batch.to(model.device()));
 }
 
-TextPipeline::TextPipeline(std::unique_ptr<SequenceClassifier> model, std::shared_ptr<const data::Tokenizer> tokenizer)
+TextPipeline::TextPipeline(std::unique_ptr<SequenceClassifier> model, std::shared_ptr<const data::Tokenizer> tokenizer,
+                           const std::string& name, const Log& log)
     : model_(std::move(model)), tokenizer_(std::move(tokenizer)) {
   TERN_CHECK(tokenizer_, "TextPipeline: there is no tokenizer: a null pointer was given");
-  check_vocabulary(this->model(), *tokenizer_);
+  check_vocabulary(this->model(), *tokenizer_, name, log);
 }
 
-TextPipeline TextPipeline::load(const std::string& dir, const BuildOptions& options) {
-  return with_tokenizer_of(dir, load_pretrained<SequenceClassifier>(dir, options), options.log);
-}
-
-TextPipeline TextPipeline::with_tokenizer_of(const std::string& dir, std::unique_ptr<SequenceClassifier> model,
-                                             const Log& log) {
-  TextPipeline pipeline(std::move(model), data::read_tokenizer(dir));
-  check_vocabulary(pipeline.model(), pipeline.tokenizer(), dir, log);
-  return pipeline;
+TextPipeline TextPipeline::load(const std::string& path, const BuildOptions& options) {
+  return {load_pretrained<SequenceClassifier>(path, options), data::read_tokenizer(folder_of_model(path)), path,
+          options.log};
 }
 
 void TextPipeline::save(const std::string& dir) const {

@@ -33,15 +33,15 @@ void for_each_batch(const TextModel& model, const data::Tokenizer& tokenizer, co
 /// pytorch_model.bin) and the tokenizer's files (data::read_tokenizer).
 class TextPipeline {
  public:
-  /// Throws Error if the vocabulary has more tokens than the model's embedding has rows.
-  TextPipeline(std::unique_ptr<SequenceClassifier> model, std::shared_ptr<const data::Tokenizer> tokenizer);
+  /// Throws Error if the vocabulary has more tokens than the model's embedding has rows; says in a line of `log`, with
+  /// the name, if it has fewer.
+  TextPipeline(std::unique_ptr<SequenceClassifier> model, std::shared_ptr<const data::Tokenizer> tokenizer,
+               const std::string& name = "", const Log& log = {});
   template <std::derived_from<data::Tokenizer> T>
   TextPipeline(std::unique_ptr<SequenceClassifier> model, T tokenizer)
       : TextPipeline(std::move(model), std::make_shared<const T>(std::move(tokenizer))) {}
-  static TextPipeline load(const std::string& dir, const BuildOptions& options = {});
-  /// A model with the tokenizer in a folder; says in a line of `log` if the model has more rows than that has tokens.
-  static TextPipeline with_tokenizer_of(const std::string& dir, std::unique_ptr<SequenceClassifier> model,
-                                        const Log& log = {});
+  /// Of a folder, or of an ONNX file with the tokenizer in its folder.
+  static TextPipeline load(const std::string& path, const BuildOptions& options = {});
   /// Writes all files that load() and transformers' from_pretrained need.
   void save(const std::string& dir) const;
 

@@ -11,8 +11,8 @@ ModelDef read_model(const std::string& path) {
   fail("cannot read ", path, ": this build of Tern has no protobuf; configure Tern with -DTERN_ONNX=ON");
 }
 
-void rewrite_file(const std::string& source, const std::string&, const std::vector<SavedTensor>&) {
-  read_model(source);
+void rewrite_file(const MappedFile&, const std::string& target, const std::vector<SavedTensor>&) {
+  write_model({}, target, 0);
 }
 
 void write_model(const ModelDef&, const std::string& path, int64_t) {

@@ -55,10 +55,12 @@ TEST(OptionsTest, EveryRowHasAHelpAndADistinctName) {
 
 TEST(OptionsTest, HelpSaysWhatTheRowsOfFamiliesAndSetsSay) {
   const std::pair<const char*, const char*> parts[] = {
-      {"model", "distilbert (texts), bert (texts), vit (images), cnn (images) or lstm (texts)"},
+      {"model", "cnn (images), lstm (texts) or onnx (an ONNX file of texts or images)"},
       {"--data", "default: imdb or cifar10 where it is on this machine"},
       {"--split", "80/10/10; cnn's speedrun: train-test where"},
-      {"--freeze", "layer[1-3].*,bn1.* of a cnn, encoder.* of a distilbert, bert.encoder.* of a bert; batch"},
+      {"--freeze",
+       "layer[1-3].*,bn1.* of a cnn, encoder.* of a distilbert, bert.encoder.* of a bert, the names of an ONNX file's "
+       "weights; batch"},
       {"--augment", "(mirror images, not of digits, and shifts"},
       {"--augment", "not of files; for cnn's speedrun: alternating)"},
       {"--mixup", "default: 0, for digits 0.3"},

@@ -40,6 +40,7 @@ struct EvalOptions : ModelOptions {
   int64_t max_length = option(&Self::max_length, 0, "--max-length",
                               "tokens a text is cut to; default: as in training, else the model's maximum",
                               Bounds{2, 1 << 24}, For::kTexts);
+  std::string tokenizer = option(&Self::tokenizer, "", "--tokenizer", kTokenizerHelp, For::kTexts, Compared::kNowhere);
   int64_t batch_tokens =
       option(&Self::batch_tokens, 16384, "--batch-tokens", "tokens a batch", Bounds{1, int64_t{1} << 40}, For::kTexts);
   std::string dtype =
@@ -124,7 +125,9 @@ Evaluated with_damage(const models::Evaluation& result, const models::Model& mod
 
 Evaluated evaluate_texts(const EvalOptions& a, const EvalPlan& plan, dist::World& world, const models::Log& log,
                          const models::EvaluateOptions& options) {
-  const auto pipeline = models::TextPipeline::load(a.dir, {.device = world.group()->device(), .log = log});
+  const models::TextPipeline pipeline(
+      models::load_pretrained<models::SequenceClassifier>(a.dir, {.device = world.group()->device(), .log = log}),
+      tokenizer_of(a.tokenizer, a.dir, log), a.dir, log);
   models::SequenceClassifier& model = pipeline.model();
   const data::LabelKind kind = model.label_kind();
   TERN_CHECK(kind != data::LabelKind::kNumber || model.labels().size() == 1, a.dir, ": the model gives ",
@@ -188,7 +191,7 @@ int evaluate(EvalOptions given) {
     given.dir = data::local_model(given.dir, data::HubUse::kModel, log);
     apply_matmul_options({.tf32 = given.tf32}, device, log);
     restore_autotune(given.dir, device, log);
-    const bool images = models::family_of(given.dir).kind == models::ModelKind::kImages;
+    const bool images = models::kind_of_model(given.dir) == models::ModelKind::kImages;
     check_options_are_for(images ? For::kImages : For::kTexts, given);
     const EvalPlan plan = plan_evaluation(given);
     const Evaluated evaluated =

@@ -9,7 +9,11 @@
 #include "tern/models/cli/options/option_record.h"
 #include "tern/models/cli/options/train_help.h"
 #include "tern/models/cli/run/run_folder.h"
+#include "tern/models/families.h"
+#include "tern/models/hf_config.h"
+#include "tern/models/image/image_pipeline.h"
 #include "tern/models/model_graph.h"
+#include "tern/models/onnx/classifiers/onnx_models.h"
 #include "tern/models/onnx/export.h"
 #include "tern/models/pretrained.h"
 
@@ -34,6 +38,20 @@ std::string shape_text(const Graph& graph, const Graph::Value& value) {
   return tern::detail::concatenate(value.name, " ", value.dtype, " [", text, "]");
 }
 
+/// What predict, eval and train read again of the file (models/onnx/classifiers/files.h).
+std::map<std::string, std::string> metadata_of(const models::Model& model, const std::string& dir) {
+  const Json labels = model.labels();
+  std::map<std::string, std::string> metadata = {{"labels", labels.dump()},
+                                                 {"problem_type", models::problem_type(model.label_kind())}};
+  if (const auto* const text = dynamic_cast<const models::TextModel*>(&model)) {
+    metadata["max_position_embeddings"] = std::to_string(text->max_positions());
+    metadata["vocab_size"] = std::to_string(text->vocab_size());
+  } else if (const auto* const image = dynamic_cast<const models::ImageClassifier*>(&model)) {
+    metadata["preprocessor_config"] = models::ImagePreprocessing::from_folder(dir, image->input()).to_json();
+  }
+  return metadata;
+}
+
 int export_model(const ExportOptions& a) {
   if (a.onnx.empty() && a.svg.empty() && a.dot.empty() && !a.text)
     throw UsageError("export: nothing to write; give --onnx FILE, --svg FILE, --dot FILE or --text");
@@ -44,13 +62,16 @@ int export_model(const ExportOptions& a) {
   const std::string dir = data::local_model(a.dir, data::HubUse::kModel, log);
   const auto model = models::load_pretrained<models::Model>(dir, {.device = device, .log = log});
   model->eval();
+  if (models::family_of(dir).name == "onnx" && a.given("--opset"))
+    throw UsageError("export: --opset: " + dir + " is in ONNX's format already and keeps its opset");
+  const bool saved = !a.onnx.empty() && models::save_onnx_file(*model, a.onnx);
+  if (saved && a.svg.empty() && a.dot.empty() && !a.text) return 0;
   Graph graph = models::graph_of(*model);
   if (a.text) std::cout << graph;
   if (!a.svg.empty()) write_atomically(a.svg, graph.svg());
   if (!a.dot.empty()) write_atomically(a.dot, graph.dot());
-  if (a.onnx.empty()) return 0;
-  const Json labels = model->labels();
-  onnx::save(graph, a.onnx, {.opset = a.opset, .metadata = {{"labels", labels.dump()}}});
+  if (a.onnx.empty() || saved) return 0;
+  onnx::save(graph, a.onnx, {.opset = a.opset, .metadata = metadata_of(*model, dir)});
   const auto list = [&](const std::vector<int>& values) {
     std::string text;
     for (const int v : values)

@@ -136,7 +136,7 @@ int predict(PredictOptions a) {
   a.dir = data::local_model(a.dir, data::HubUse::kModel, log);
   apply_matmul_options({.tf32 = a.tf32}, device, log);
   restore_autotune(a.dir, device, log);
-  const bool images = models::family_of(a.dir).kind == models::ModelKind::kImages;
+  const bool images = models::kind_of_model(a.dir) == models::ModelKind::kImages;
   check_options_are_for(images ? For::kImages : For::kTexts, a);
   if (images)
     ImagePredictor(a, device).run();

@@ -3,9 +3,10 @@
 #include <utility>
 
 #include "tern/core/io/json.h"
-#include "tern/data/tokenizers/read_tokenizer.h"
+#include "tern/data/hub/hub.h"
 #include "tern/models/cli/commands/line_input.h"
 #include "tern/models/cli/commands/predictor.h"
+#include "tern/models/cli/run/data_sets.h"
 #include "tern/models/text/sentence_embedder.h"
 #include "tern/models/text/text_pipeline.h"
 #include "tern/models/text/token_predictions.h"
@@ -68,7 +69,8 @@ class VectorPredictor : public TextPredictor {
         embedder_(models::SentenceEmbedder::load(
             arguments.dir,
             arguments.pool.empty() ? std::nullopt : std::optional(models::pool_mode(arguments.pool, "--pool")),
-            {.device = device, .log = log_to_stderr(arguments)})) {}
+            {.device = device, .log = log_to_stderr(arguments)},
+            arguments.tokenizer.empty() ? "" : data::local_model(arguments.tokenizer, data::HubUse::kTokenizer, {}))) {}
 
  protected:
   void answer(const std::vector<std::string>& texts) override { print(embedder_.embed(texts, a_.max_length), texts); }
@@ -126,7 +128,9 @@ class SimilarityPredictor final : public VectorPredictor {
 class TagPredictor final : public TextPredictor {
  public:
   TagPredictor(const PredictOptions& arguments, std::unique_ptr<models::TokenClassifier> model)
-      : TextPredictor(arguments), model_(std::move(model)), tokenizer_(data::read_tokenizer(arguments.dir)) {
+      : TextPredictor(arguments),
+        model_(std::move(model)),
+        tokenizer_(tokenizer_of(arguments.tokenizer, arguments.dir, log_to_stderr(arguments))) {
     models::check_vocabulary(*model_, *tokenizer_);
   }
 
@@ -156,7 +160,9 @@ class TagPredictor final : public TextPredictor {
 class MaskPredictor final : public TextPredictor {
  public:
   MaskPredictor(const PredictOptions& arguments, std::unique_ptr<models::MaskedWordModel> model)
-      : TextPredictor(arguments), model_(std::move(model)), tokenizer_(data::read_tokenizer(arguments.dir)) {
+      : TextPredictor(arguments),
+        model_(std::move(model)),
+        tokenizer_(tokenizer_of(arguments.tokenizer, arguments.dir, log_to_stderr(arguments))) {
     models::check_vocabulary(*model_, *tokenizer_);
   }
 
@@ -191,8 +197,8 @@ std::unique_ptr<Predictor> text_predictor(const PredictOptions& a, Device device
   model->eval();
   if (dynamic_cast<models::SequenceClassifier*>(model.get()))
     return std::make_unique<LabelPredictor>(
-        a, models::TextPipeline::with_tokenizer_of(
-               a.dir, models::model_as<models::SequenceClassifier>(std::move(model), a.dir), log_to_stderr(a)));
+        a, models::TextPipeline(models::model_as<models::SequenceClassifier>(std::move(model), a.dir),
+                                tokenizer_of(a.tokenizer, a.dir, log_to_stderr(a)), a.dir, log_to_stderr(a)));
   if (a.features) return std::make_unique<VectorPredictor>(a, device);
   if (dynamic_cast<models::TokenClassifier*>(model.get()))
     return std::make_unique<TagPredictor>(a, models::model_as<models::TokenClassifier>(std::move(model), a.dir));

@@ -43,6 +43,7 @@ struct PredictOptions : ModelOptions {
              For::kTexts);
   int64_t top =
       option(&Self::top, 1, "--top", "words that are proposed for a masked one", Bounds{1, 1000}, For::kTexts);
+  std::string tokenizer = option(&Self::tokenizer, "", "--tokenizer", kTokenizerHelp, For::kTexts);
   int64_t max_length = option(&Self::max_length, 0, "--max-length",
                               "tokens a text is cut to; default: the model's maximum", Bounds{2, 1 << 24}, For::kTexts);
   std::string tta = option(&Self::tta, "", "--tta",

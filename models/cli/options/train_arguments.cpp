@@ -2,8 +2,12 @@
 
 #include <algorithm>
 #include <charconv>
+#include <filesystem>
 
+#include "tern/core/io/file_kind.h"
+#include "tern/data/hub/hub.h"
 #include "tern/models/families.h"
+#include "tern/models/onnx/classifiers/files.h"
 
 namespace tern::cli {
 namespace {
@@ -62,13 +66,35 @@ std::optional<int64_t> parse_recompute(const std::string& text) {
   return blocks;
 }
 
-For kind_of(const TrainArguments& arguments) {
-  return models::family_named(arguments.model).kind == models::ModelKind::kImages ? For::kImages : For::kTexts;
+namespace {
+
+/// What a run starts or goes on from: --init, where it is on this machine, or else a checkpoint of the run.
+std::string path_of_model(const TrainArguments& a) {
+  namespace fs = std::filesystem;
+  if (tern::detail::name_exists(a.init)) return a.init;
+  std::error_code error;
+  if (models::onnx_files(a.resume)) return a.resume;
+  for (const auto& entry : fs::directory_iterator(fs::path(a.resume) / "checkpoints", error))
+    if (models::onnx_files(entry.path().string())) return entry.path().string();
+  return data::local_model(a.init, data::HubUse::kModel, {});
+}
+
+}  // namespace
+
+For kind_of(const TrainArguments& a) {
+  const models::ModelFamily& family = models::family_named(a.model);
+  const models::ModelKind kind = family.kind_in ? family.kind_in(path_of_model(a)) : family.kind;
+  return kind == models::ModelKind::kImages ? For::kImages : For::kTexts;
 }
 
 void check_train_arguments(const TrainArguments& a) {
   check_model(a.model);
-  check_options_are_for(kind_of(a), a);
+  check(!a.init.empty() || models::family_named(a.model).make != nullptr,
+        "train " + a.model + ": --init is needed: a " + a.model +
+            " model is read from a file and not made from a preset");
+  const For kind = kind_of(a);
+  check_options_are_for(kind, a);
+  check(a.tokenizer.empty() || !a.init.empty(), "--tokenizer requires --init: a new model has the embedded vocabulary");
   check(a.preset.empty() || a.init.empty(), "--preset and --init exclude each other: --init includes a configuration");
   check(a.batch_size == 0 || a.batch_tokens == 0, "--batch-size and --batch-tokens exclude each other");
   check(!a.group_by_length || a.batch_size > 0,
@@ -83,7 +109,7 @@ void check_train_arguments(const TrainArguments& a) {
   if (!a.preset.empty()) check_word("--preset", a.preset, models::offered(models::family_named(a.model).presets));
   check(!a.kahan || a.dtype == "bf16-true",
         "--kahan requires --dtype bf16-true: it replaces fp32 master copies of bf16 weights");
-  if (!a.optimizer.empty() || kind_of(a) == For::kTexts) check_optimizer_arguments(a);
+  if (!a.optimizer.empty() || kind == For::kTexts) check_optimizer_arguments(a);
   check_schedule_arguments(a);
 }
 

@@ -65,8 +65,9 @@ struct TrainArguments : ModelOptions {
       &Self::init, "", "--init",
       "model folder to start from (config.json, model.safetensors or pytorch_model.bin), or the name of one on Hugging "
       "Face's hub (ORG/NAME[@REVISION]), fetched as by 'tern fetch'; for images also a file of weights with "
-      "torchvision's or timm's names",
+      "torchvision's or timm's names; for onnx a .onnx file, or a folder with model.onnx",
       Compared::kBetweenRanks);
+  std::string tokenizer = option(&Self::tokenizer, "", "--tokenizer", kTokenizerHelp, For::kTexts);
   std::string freeze =
       option(&Self::freeze, "", "--freeze",
              "names of parameters that are not trained, with * ? [1-3] as in file names: " + notes_on("--freeze") +

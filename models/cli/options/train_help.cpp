@@ -70,7 +70,9 @@ std::string large_presets() {
 std::string models_help() {
   std::vector<std::string> names;
   for (const ModelFamily& family : models::model_families())
-    names.push_back(family.name + (family.kind == ModelKind::kImages ? " (images)" : " (texts)"));
+    names.push_back(family.name + (family.kind_in                      ? " (an ONNX file of texts or images)"
+                                   : family.kind == ModelKind::kImages ? " (images)"
+                                                                       : " (texts)"));
   return "the model: " + models::in_words(names);
 }
 
@@ -90,7 +92,7 @@ std::string presets_help() {
     std::vector<std::string> sizes;
     for (const ModelPreset& preset : family.presets)
       if (*preset.size != 0) sizes.push_back(std::string(preset.name) + " (" + preset.size + ")");
-    help += family.name + ": " + models::in_words(sizes) + family.presets_note + "; ";
+    if (!sizes.empty()) help += family.name + ": " + models::in_words(sizes) + family.presets_note + "; ";
     for (const auto& set : data::named_image_sets())
       if (family.preset_of_set(set.name))
         of_sets += (of_sets.empty() ? " (" : ", ") + family.name + " for " + set.name + ": a smaller one";

@@ -5,9 +5,12 @@
 
 #include "tern/data/datasets/label_index.h"
 #include "tern/data/files/sha256.h"
+#include "tern/data/hub/hub.h"
+#include "tern/data/tokenizers/read_tokenizer.h"
 #include "tern/kernels/kernel.h"
 #include "tern/models/cli/launch/process_end.h"
 #include "tern/models/cli/options/options.h"
+#include "tern/models/onnx/classifiers/files.h"
 #include "tern/models/text/text_task.h"
 
 namespace tern::cli {
@@ -124,6 +127,20 @@ std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextSet& texts,
     tokenizer.encode(text, ids);
   };
   return std::make_shared<const data::TokenSet>(data::tokenize(texts, encode, options));
+}
+
+std::shared_ptr<const data::Tokenizer> tokenizer_of(const std::string& given, const std::string& model,
+                                                    const models::Log& log) {
+  if (!given.empty()) return data::read_tokenizer(data::local_model(given, data::HubUse::kTokenizer, log));
+  const std::string folder = models::folder_of_model(model);
+  try {
+    return data::read_tokenizer(folder);
+  } catch (const OutOfMemoryError&) {
+    throw;
+  } catch (const Error& error) {
+    if (folder == model) throw;
+    fail(error.what(), "; --tokenizer names another folder");
+  }
 }
 
 }  // namespace tern::cli

@@ -11,6 +11,7 @@
 #include "tern/data/datasets/target_set.h"
 #include "tern/data/datasets/text_set.h"
 #include "tern/data/datasets/token_set.h"
+#include "tern/data/tokenizers/tokenizer.h"
 #include "tern/models/log.h"
 
 namespace tern::cli {
@@ -50,5 +51,9 @@ data::ImageSet load_image_set(const std::string& source, const std::vector<std::
 /// can be.
 std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextSet& texts, const data::Tokenizer& tokenizer,
                                                      int64_t max_length, const models::Log& log);
+
+/// The tokenizer that --tokenizer names, or that of the model at this path. Throws Error if there is none.
+std::shared_ptr<const data::Tokenizer> tokenizer_of(const std::string& given, const std::string& model,
+                                                    const models::Log& log);
 
 }  // namespace tern::cli

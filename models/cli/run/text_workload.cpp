@@ -4,7 +4,6 @@
 #include <sstream>
 
 #include "tern/core/memory/allocator.h"
-#include "tern/data/tokenizers/read_tokenizer.h"
 #include "tern/data/tokenizers/wordpiece.h"
 #include "tern/models/cli/run/data_sets.h"
 #include "tern/models/cli/run/workload.h"
@@ -114,7 +113,7 @@ class TextWorkload final : public Workload {
     auto model = models::model_as<models::SequenceClassifier>(build(given, preset_of(given), options), given.model);
     pipeline_.emplace(std::move(model), path.empty()
                                             ? std::make_shared<const data::WordPiece>(data::WordPiece::from_embedded())
-                                            : data::read_tokenizer(path));
+                                            : tokenizer_of(resumed() ? "" : given.tokenizer, path, setting_.log));
     labels_ = label_names_record(data_.labels);
     data_.order_labels(pipeline_->model().labels());
     const int64_t position_limit = models::token_limit(pipeline_->model(), pipeline_->tokenizer());
