@@ -245,6 +245,59 @@ TEST_F(OnnxExport, Layers) {
   check(fn, inputs(2), {.dynamic = {{0, 0, "n"}, {1, 0, "n"}}}, {inputs(3), inputs(1)});
 }
 
+TEST_F(OnnxExport, ImagesOfAnotherSize) {
+  const auto fn = [](const Tensors& in) {
+    const Tensor& x = in[0];
+    using Mode = InterpolateMode;
+    Tensors results;
+    for (const Mode mode : {Mode::kNearest, Mode::kNearestExact, Mode::kLinear, Mode::kCubic}) {
+      results.push_back(interpolate(x, {.size = {11, 4}, .mode = mode}));
+      results.push_back(interpolate(x, {.scale_factor = {1.7, 2.5}, .mode = mode}));
+      results.push_back(interpolate(x, {.size = {3, 7}, .mode = mode}));
+      results.push_back(interpolate(x, {.scale_factor = {2}, .mode = mode, .recompute_scale_factor = true}));
+    }
+    for (const Mode mode : {Mode::kLinear, Mode::kCubic})
+      results.push_back(interpolate(x, {.size = {9, 1}, .mode = mode, .align_corners = true}));
+    results.push_back(interpolate(x.channels_last(), {.size = {9, 3}, .mode = Mode::kLinear}));
+    return results;
+  };
+  const auto x = [&](int64_t n) { return Tensors{randn({n, 2, 5, 7}, generator_)}; };
+  check(fn, x(2), {.dynamic = {{0, 0, "n"}}}, {x(3), x(1)});
+  const Graph filtered = trace(
+      [](const Tensors& in) {
+        return Tensors{interpolate(in[0], {.size = {3, 4}, .mode = InterpolateMode::kLinear, .antialias = true})};
+      },
+      x(1));
+  test::expect_contains(test::error_of([&] { onnx::save(filtered, folder_ / "m.onnx", {.opset = 17}); }),
+                        {"antialias", "opset 18"});
+}
+
+TEST_F(OnnxExport, SeveralIndices) {
+  const auto fn = [](const Tensors& in) {
+    const Tensor& x = in[0];
+    const Slice all;
+    return Tensors{x.index({in[1], in[2]}), x.index({all, in[1], in[2].reshape({2, 1})}), x.index({in[1], all, in[2]}),
+                   x.index({in[1].to(int32), in[2], in[1]})};
+  };
+  const auto inputs = [&](int64_t n) {
+    return Tensors{randn({n, 4, 3}, generator_), from_vector<int64_t>({1, 0}, {2}), from_vector<int64_t>({2, -1}, {2})};
+  };
+  check(fn, inputs(3), {.dynamic = {{0, 0, "n"}}}, {inputs(2), inputs(5)});
+}
+
+TEST_F(OnnxExport, RecurrentWeightsThatAreComputed) {
+  const Tensor input = randn({12, 3}, generator_), state = randn({12, 4}, generator_), bias = randn({12}, generator_);
+  const RecurrentLayout layout = RecurrentLayout::padded(2, 5, true);
+  const auto fn = [&](const Tensors& in) {
+    const Tensor& scale = in[1];
+    return Tensors{recurrent(RecurrentKind::kGru, in[0].reshape({10, 3}), layout,
+                             {.input = input * scale, .state = state, .input_bias = bias * scale, .state_bias = bias})
+                       .output};
+  };
+  const auto inputs = [&] { return Tensors{randn({2, 5, 3}, generator_), rand({1}, generator_) + 0.5}; };
+  check(fn, inputs(), {}, {inputs()});
+}
+
 TEST_F(OnnxExport, RecurrentLayers) {
   const nn::Scope scope({.generator = generator_});
   class All final : public nn::Module {

@@ -21,6 +21,7 @@ const ExportTable& export_table() {
     add_pointwise(all);
     add_structured(all);
     add_networks(all);
+    add_images(all);
     return all;
   }();
   return table;

@@ -73,6 +73,7 @@ using ExportTable = std::map<std::string, ExportFunction>;
 void add_pointwise(ExportTable& table);
 void add_structured(ExportTable& table);
 void add_networks(ExportTable& table);
+void add_images(ExportTable& table);
 
 /// Writes a model whose tensors have data. Throws Error in a build without TERN_ONNX.
 void write_model(const ModelDef& model, const std::string& path, int64_t most_bytes_inside);

@@ -400,6 +400,19 @@ Tensor reordered(const Tensor& weight, const std::vector<int64_t>& order) {
   return cat(blocks);
 }
 
+/// A weight of one direction with its blocks of rows in another order. One that is computed, as it is when the network
+/// came from ONNX's order, is ordered in the file.
+std::string weight(Exporter& e, int value, const std::vector<int64_t>& order) {
+  const Graph::Value& info = e.info(value);
+  if (info.constant.defined()) return e.constant(reordered(info.constant, order).unsqueeze(0));
+  const int64_t rows = info.shape.at(0).constant() / static_cast<int64_t>(order.size());
+  std::vector<int64_t> all;
+  for (const int64_t block : order)
+    for (int64_t row = 0; row < rows; ++row) all.push_back(block * rows + row);
+  return e.node("Unsqueeze", {e.node("Gather", {e.name(value), e.integers(all)}, {{"axis", attribute(int64_t{0})}}),
+                              e.integers({0})});
+}
+
 /// Arguments: kind, x, batch, steps, batch first, the weights (input, state, their biases, projection), the initial
 /// states, reverse.
 void write_recurrent(Exporter& e, const Graph::Node& node, const Arguments& a) {
@@ -415,20 +428,20 @@ void write_recurrent(Exporter& e, const Graph::Node& node, const Arguments& a) {
                                      : kind == RecurrentKind::kGru ? std::vector<int64_t>{1, 0, 2}
                                                                    : std::vector<int64_t>{0};
   const NoGrad off;
-  const auto weight_of = [&](size_t i) {
-    const Tensor& weight = e.info(node.inputs[i]).constant;
-    if (!weight.defined()) e.refuse("its weights are not constants");
-    return reordered(weight, order);
-  };
-  const Tensor input = weight_of(1), state = weight_of(2);
+  const Graph::Value& of_state = e.info(node.inputs[2]);
+  const int64_t hidden = of_state.shape.at(1).constant(), width = x.shape.at(1).constant(),
+                rows_of_weights = of_state.shape.at(0).constant();
+  const std::string input = weight(e, node.inputs[1], order), state = weight(e, node.inputs[2], order);
   std::string biases;
   if (node.inputs[3] >= 0 || node.inputs[4] >= 0) {
-    const auto bias_of = [&](size_t i) {
-      return node.inputs[i] >= 0 ? weight_of(i) : zeros({input.size(0)}, input.options());
-    };
-    biases = e.constant(cat({bias_of(3), bias_of(4)}).unsqueeze(0));
+    const Tensor none = zeros({rows_of_weights}, {.dtype = of_state.dtype});
+    const auto constant = [&](int v) { return v < 0 ? none : e.info(v).constant; };
+    const Tensor first = constant(node.inputs[3]), second = constant(node.inputs[4]);
+    const auto row = [&](int v) { return v < 0 ? e.constant(none.unsqueeze(0)) : weight(e, v, order); };
+    biases = first.defined() && second.defined()
+                 ? e.constant(cat({reordered(first, order), reordered(second, order)}).unsqueeze(0))
+                 : e.node("Concat", {row(node.inputs[3]), row(node.inputs[4])}, {{"axis", attribute(int64_t{1})}});
   }
-  const int64_t hidden = state.size(1), width = x.shape.at(1).constant();
   std::string rows = batch_first ? e.transpose(e.reshape(e.name(node.inputs[0]), {batch, steps, width}), {1, 0, 2})
                                  : e.reshape(e.name(node.inputs[0]), {steps, batch, width});
   Attributes attributes = {{"hidden_size", attribute(hidden)},
@@ -445,8 +458,7 @@ void write_recurrent(Exporter& e, const Graph::Node& node, const Arguments& a) {
       e.nodes(is_lstm                       ? "LSTM"
               : kind == RecurrentKind::kGru ? "GRU"
                                             : "RNN",
-              {rows, e.constant(input.unsqueeze(0)), e.constant(state.unsqueeze(0)), biases, "",
-               initial(node.inputs[6]), is_lstm ? initial(node.inputs[7]) : ""},
+              {rows, input, state, biases, "", initial(node.inputs[6]), is_lstm ? initial(node.inputs[7]) : ""},
               is_lstm ? 3 : 2, attributes);
   // [steps, 1, batch, hidden]
   const std::string all = e.node("Squeeze", {results[0], e.integers({1})});

@@ -143,9 +143,32 @@ void write_gather(Exporter& e, const Graph::Node& node, const Arguments& a) {
 /// Arguments: x, a text, tensors, the dimensions that they index.
 void write_index(Exporter& e, const Graph::Node& node, const Arguments& a) {
   const std::vector<int64_t> dims = integers_in(e, a.back());
-  if (dims.size() != 1 || node.inputs.size() != 2) e.refuse("it indexes with several tensors");
-  e.set(node.outputs[0],
-        e.node("Gather", {e.name(node.inputs[0]), e.name(node.inputs[1])}, {{"axis", attribute(dims[0])}}));
+  if (dims.size() == 1)
+    return e.set(node.outputs[0],
+                 e.node("Gather", {e.name(node.inputs[0]), e.name(node.inputs[1])}, {{"axis", attribute(dims[0])}}));
+  // GatherND takes leading dimensions. The result's are those of the indices, which stand where the indexed dimensions
+  // were if these follow one another, and first otherwise.
+  const std::vector<SymbolicSize>& result = e.info(node.outputs[0]).shape;
+  const auto rank = rank_of(e, node.inputs[0]), count = static_cast<int64_t>(dims.size()), rest = rank - count,
+             common = static_cast<int64_t>(result.size()) - rest;
+  const bool together = dims.back() - dims.front() == count - 1;
+  const int64_t before = together ? dims.front() : 0;
+  std::vector<int64_t> order = dims, back;
+  for (int64_t d = 0; d < rank; ++d)
+    if (std::find(dims.begin(), dims.end(), d) == dims.end()) order.push_back(d);
+  std::vector<SymbolicSize> shape(result.begin() + before, result.begin() + before + common);
+  shape.push_back(SymbolicSize(1));
+  std::vector<std::string> columns;
+  for (size_t i = 1; i < node.inputs.size(); ++i) {
+    const std::string index = e.cast(e.name(node.inputs[i]), e.info(node.inputs[i]).dtype, int64);
+    columns.push_back(e.node("Expand", {e.node("Unsqueeze", {index, e.integers({-1})}), e.sizes(shape)}));
+  }
+  const std::string x = e.name(node.inputs[0]);
+  const std::string y = e.node("GatherND", {before > 0 || !together ? e.transpose(x, order) : x,
+                                            e.node("Concat", columns, {{"axis", attribute(int64_t{-1})}})});
+  for (int64_t d = 0; d < common + rest; ++d)
+    back.push_back(d < before ? common + d : d < before + common ? d - before : d);
+  e.set(node.outputs[0], before > 0 ? e.transpose(y, back) : y);
 }
 
 /// Arguments: x, dimensions as bits, keepdim, further flags.
