@@ -297,29 +297,6 @@ TEST(Onnx, RunErrorsNameTheNode) {
   expect_has(message(zeros({2, 4}, {.dtype = int64})), "input 'x' is float");
 }
 
-/// Without any graph among its attributes, a node has no body to run.
-TEST(Onnx, ANodeWithoutItsGraphIsAnError) {
-  const File file;
-  const std::pair<const char*, Message> nodes[] = {
-      {"body", onnx_node("Scan", {"x"}, {"y"}).message(5, onnx_attribute("num_scan_inputs", 1))},
-      {"body", onnx_node("Loop", {"", "", "x"}, {"y"})},
-      {"then_branch", onnx_node("If", {"x"}, {"y"})}};
-  for (const auto& [name, node] : nodes) {
-    const std::vector<int64_t> shape(name[0] == 'b' ? 1 : 0, 3);
-    write_onnx(
-        file.path,
-        onnx_model(Message().message(1, node).message(11, onnx_value("x", shape)).message(12, onnx_value("y", shape))));
-    std::string message = "no error";
-    try {
-      onnx::load(file.path)->forward(ones(Shape(shape)));
-    } catch (const Error& error) {
-      message = error.what();
-    }
-    expect_has(message, "node 'y'");
-    expect_has(message, std::string("the graph '") + name + "' is missing");
-  }
-}
-
 TEST(Onnx, WrongTypesAreAnError) {
   Message graph;
   graph.message(1, onnx_node("Add", {"x", "i"}, {"y"}, "sum"));
