@@ -316,8 +316,9 @@ TERN_C_API tern_code tern_model_mlp(const int64_t* sizes, int32_t count, int32_t
 TERN_C_API tern_code tern_model_free(tern_model* model);
 
 /* Inputs and outputs in their order. Of an ONNX file they are the graph's. Of images: "pixel_values", floating [batch,
- * channels, height, width], normalised as in training; of texts: "input_ids" int64 [batch, length] and "attention_mask"
- * int64, 0 where padded, which may be left out; output "logits" [batch, labels]. */
+ * channels, height, width], normalised as in training; of texts: "input_ids" int64 [batch, length], "attention_mask"
+ * int64, 0 where padded, which may be left out, and of BERT "token_type_ids" int64, 0 where they are left out; output
+ * "logits" [batch, labels]. */
 TERN_C_API tern_code tern_model_input_count(tern_model* model, int32_t* count, tern_status* status);
 TERN_C_API tern_code tern_model_output_count(tern_model* model, int32_t* count, tern_status* status);
 TERN_C_API tern_code tern_model_input_name(tern_model* model, int32_t index, const char** name, tern_status* status);

@@ -17,8 +17,16 @@ Graph graph_of_texts(const SequenceClassifier& model, const StateView& names, De
     options.dynamic.insert(options.dynamic.end(), {{1, 0, "batch"}, {1, 1, "length"}});
     options.input_names.emplace_back("attention_mask");
   }
+  const bool typed = model.token_types() > 1;
+  if (typed) {
+    const auto at = static_cast<int>(inputs.size());
+    inputs.push_back(zeros({2, 4}, {.dtype = int64, .device = device}));
+    options.dynamic.insert(options.dynamic.end(), {{at, 0, "batch"}, {at, 1, "length"}});
+    options.input_names.emplace_back("token_type_ids");
+  }
   const auto forward = [&](const std::vector<Tensor>& in) {
-    return std::vector<Tensor>{model.forward(data::padded_input(in[0], in.size() > 1 ? in[1] : Tensor()))};
+    const Tensor mask = model.reads_lengths() ? Tensor() : in[1];
+    return std::vector<Tensor>{model.forward(data::padded_input(in[0], mask, typed ? in.back() : Tensor()))};
   };
   return trace(forward, inputs, options);
 }

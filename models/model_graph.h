@@ -8,9 +8,10 @@ namespace tern::models {
 
 /// What forward() of a model in evaluation mode computes, with named inputs of any batch size. Texts: "input_ids" int64
 /// [batch, length] and, unless the model reads lengths on the host (then no sequence has padding), "attention_mask"
-/// int64 [batch, length], 0 where a token is padding. Images: "pixel_values" float32 [batch, channels, size, size],
-/// normalised. Result: "logits" [batch, labels]. Weights have the names of state_dict(). Throws Error in training mode,
-/// and of a model of another kind.
+/// int64 [batch, length], 0 where a token is padding, and, of a model with several token_types(), "token_type_ids"
+/// int64 [batch, length]. Images: "pixel_values" float32 [batch, channels, size, size], normalised. Result: "logits"
+/// [batch, labels]. Weights have the names of state_dict(). Throws Error in training mode, and of a model of another
+/// kind.
 Graph graph_of(const Model& model);
 
 }  // namespace tern::models

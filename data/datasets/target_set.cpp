@@ -61,12 +61,6 @@ void read_objects(const std::string& path,
   TERN_CHECK(any, path, ": no rows; expected one JSON object a line");
 }
 
-const std::string& text_in(const nlohmann::json& object, const std::vector<std::string>& names, const Location& where) {
-  const nlohmann::json& text = object[names[find_column(text_column(), names, where)]];
-  TERN_CHECK(text.is_string(), where, ": the text must be a string, got ", text.type_name());
-  return text.get_ref<const std::string&>();
-}
-
 LabelRow split_labels(std::string_view field, char separator) {
   LabelRow labels;
   while (!field.empty()) {
@@ -138,18 +132,19 @@ class LabelRows {
 };
 
 void read_delimited_labels(const std::string& path, const MultiLabelOptions& options, TargetSet& set, LabelRows& rows) {
-  size_t text = 0, list = 0;
+  TextColumns texts;
+  size_t list = 0;
   std::vector<size_t> places;
   read_records(
       path, options.log,
       [&](const std::vector<std::string>& header, const Location& where) {
-        text = find_column(text_column(), header, where);
+        texts = TextColumns::find(header, where);
         for (const std::string& name : options.columns)
           places.push_back(find_column({"label", {lower_ascii(name)}}, header, where));
         if (places.empty()) list = find_column(kListColumn, header, where);
       },
       [&](const std::vector<std::string>& fields, const Location& where) {
-        set.texts.add(fields[text], 0);
+        add_row(set.texts, texts.of(fields), 0, where);
         rows.add(places.empty() ? split_labels(fields[list], options.separator)
                                 : set_labels(fields, places, options.columns, where),
                  where);
@@ -181,22 +176,20 @@ bool is_text_table(const std::string& path) {
   return extension == ".csv" || extension == ".tsv" || extension == ".jsonl";
 }
 
-void read_texts(const std::string& path, const std::function<void(const std::string& text)>& use) {
+void read_texts(const std::string& path, const std::function<void(const TextRow& row)>& use) {
   check_extension(path, "texts");
   if (extension_of(path) == ".jsonl") {
     read_objects(path, [&](const nlohmann::json& object, const std::vector<std::string>& names, const Location& where) {
-      use(text_in(object, names, where));
+      use(text_row(object, names, where));
       return true;
     });
     return;
   }
-  size_t text = 0;
+  TextColumns texts;
   read_records(
       path, {},
-      [&](const std::vector<std::string>& header, const Location& where) {
-        text = find_column(text_column(), header, where);
-      },
-      [&](const std::vector<std::string>& fields, const Location&) { use(fields[text]); });
+      [&](const std::vector<std::string>& header, const Location& where) { texts = TextColumns::find(header, where); },
+      [&](const std::vector<std::string>& fields, const Location&) { use(texts.of(fields)); });
 }
 
 TargetSet read_multi_label(const std::string& path, const MultiLabelOptions& options) {
@@ -207,7 +200,7 @@ TargetSet read_multi_label(const std::string& path, const MultiLabelOptions& opt
   if (extension_of(path) == ".jsonl") {
     TERN_CHECK(options.columns.empty(), path, ": columns of 0 and 1 are for .csv and .tsv files");
     read_objects(path, [&](const nlohmann::json& object, const std::vector<std::string>& names, const Location& where) {
-      set.texts.add(text_in(object, names, where), 0);
+      add_row(set.texts, text_row(object, names, where), 0, where);
       const nlohmann::json& labels = object[names[find_column(kListColumn, names, where)]];
       rows.add(listed_labels(labels, options.separator, where), where);
       return true;
@@ -227,22 +220,23 @@ TargetSet read_numbers(const std::string& path, const LogLine& log) {
   std::vector<float> values;
   if (extension_of(path) == ".jsonl") {
     read_objects(path, [&](const nlohmann::json& object, const std::vector<std::string>& names, const Location& where) {
-      set.texts.add(text_in(object, names, where), 0);
+      add_row(set.texts, text_row(object, names, where), 0, where);
       const nlohmann::json& label = object[names[find_column(kNumberColumn, names, where)]];
       TERN_CHECK(label.is_number(), where, ": the label must be a number, got ", shortened(label));
       values.push_back(finite(label.get<double>(), label.dump(), where));
       return true;
     });
   } else {
-    size_t text = 0, column = 0;
+    TextColumns texts;
+    size_t column = 0;
     read_records(
         path, log,
         [&](const std::vector<std::string>& header, const Location& where) {
-          text = find_column(text_column(), header, where);
+          texts = TextColumns::find(header, where);
           column = find_column(kNumberColumn, header, where);
         },
         [&](const std::vector<std::string>& fields, const Location& where) {
-          set.texts.add(fields[text], 0);
+          add_row(set.texts, texts.of(fields), 0, where);
           values.push_back(number_of(trim(fields[column]), where));
         });
   }

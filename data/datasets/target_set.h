@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "tern/core/tensor.h"
+#include "tern/data/datasets/columns.h"
 #include "tern/data/datasets/text_set.h"
 #include "tern/data/samples/token_batch.h"
 
@@ -45,9 +46,10 @@ LabelKind label_kind_of(const std::string& source);
 
 /// Whether the file's name says that it is a table of texts: .csv, .tsv or .jsonl.
 bool is_text_table(const std::string& path);
-/// The texts of such a file in turn, one at a time in memory: the column or name that load_text reads; no labels are
-/// needed. Ill-formed UTF-8 is passed on. Throws Error with the line, after the texts before it.
-void read_texts(const std::string& path, const std::function<void(const std::string& text)>& use);
+/// The rows of such a file in turn, one at a time in memory: the columns or names that load_text reads; no labels are
+/// needed. The texts of a row are gone after its call. Ill-formed UTF-8 is passed on. Throws Error with the line, after
+/// the texts before it.
+void read_texts(const std::string& path, const std::function<void(const TextRow& row)>& use);
 
 /// TokenLoaderOptions::transform that replaces a batch's labels by float32 [sequences, columns], the rows of `targets`
 /// (float32 [data set rows, columns]). Sequences that only fill a batch get `filler` in every column.

@@ -34,14 +34,14 @@ TextSet read_delimited(const std::string& path, const LoadOptions& options) {
   TERN_CHECK(reader.next(fields), path, ": the file is empty; expected a header row with a label and a text column");
   const Location header{path, reader.line()};
   const size_t columns = fields.size();
-  const size_t text = find_column(text_column(), fields, header);
+  const TextColumns texts = TextColumns::find(fields, header);
   const size_t label = find_column(kLabelColumn, fields, header);
   LabelIndex index(options.known_labels, options.log);
   while (reader.next(fields)) {
     const Location where{path, reader.line()};
     TERN_CHECK(fields.size() == columns, where, ": expected ", columns, " fields as in the header, got ",
                fields.size());
-    set.add(fields[text], index.id(fields[label], where));
+    add_row(set, texts.of(fields), index.id(fields[label], where), where);
   }
   TERN_CHECK(set.size() > 0, path, ": no rows after the header");
   set.label_names = index.finish(path, set.labels);
@@ -53,13 +53,12 @@ void add_object(const nlohmann::json& object, const Location& where, LabelIndex&
   TERN_CHECK(object.is_object(), where, ": expected a JSON object with a label and a text, got ", object.type_name());
   std::vector<std::string> keys;
   for (const auto& item : object.items()) keys.push_back(item.key());
-  const auto& text = object[keys[find_column(text_column(), keys, where)]];
+  const TextRow row = text_row(object, keys, where);
   const auto& label = object[keys[find_column(kLabelColumn, keys, where)]];
-  TERN_CHECK(text.is_string(), where, ": the text must be a string, got ", text.type_name());
   const std::optional<std::string> name = label_name(label);
   TERN_CHECK(name, where, ": the label must be a string, a number, true or false, got ", label.type_name(),
              label.is_array() ? kOfLists : "");
-  set.add(text.get_ref<const std::string&>(), index.id(*name, where));
+  add_row(set, row, index.id(*name, where), where);
 }
 
 TextSet read_jsonl(const std::string& path, const LoadOptions& options) {

@@ -18,7 +18,8 @@ namespace {
 
 constexpr int64_t kChunkRows = 256;  // rows that a thread takes at a time
 
-/// The start of a cache file; offsets [rows + 1] int64 and ids [ids] int32 follow, little-endian.
+/// The start of a cache file; offsets [rows + 1] int64 and ids [ids] int32 follow, little-endian; and where the key is
+/// that of tokens with types, types [ids] int32.
 struct Header {
   char magic[8];
   char key[64];      // SHA-256 of texts, tokenizer and options; also the file's name
@@ -37,7 +38,12 @@ std::string payload_digest(const TokenSet& tokens) {
   Sha256 digest;
   digest.update(bytes_of(tokens.offsets));
   digest.update(bytes_of(tokens.ids));
+  digest.update(bytes_of(tokens.types));
   return digest.hex();
+}
+
+bool has_types(const TextSet& set, const TokenizeOptions& options) {
+  return set.has_pairs() && options.pair.greatest_type() > 0;
 }
 
 std::string cache_key(const TextSet& set, const TokenizeOptions& options) {
@@ -53,6 +59,13 @@ std::string cache_key(const TextSet& set, const TokenizeOptions& options) {
     digest.update(static_cast<uint64_t>(options.around.before.size()));
     digest.update(static_cast<uint64_t>(options.cuts_left));
   }
+  if (set.has_pairs()) {
+    for (const PairPattern::Part& part : options.pair.parts) {
+      for (const int64_t value : {static_cast<int64_t>(part.source), int64_t{part.type}, std::ssize(part.ids)})
+        digest.update(static_cast<uint64_t>(value));
+      for (const int32_t id : part.ids) digest.update(static_cast<uint64_t>(int64_t{id}));
+    }
+  }
   return digest.hex();
 }
 
@@ -66,7 +79,8 @@ bool read_exactly(InputFile& file, void* out, size_t bytes) {
 }
 
 /// The cached ids, or nothing when the file is damaged or has another key. Throws Error when it cannot be read.
-std::optional<TokenSet> read_cache(const fs::path& path, const std::string& key, int64_t rows, int64_t max_length) {
+std::optional<TokenSet> read_cache(const fs::path& path, const std::string& key, int64_t rows, int64_t max_length,
+                                   bool typed) {
   InputFile file(path.string());
   const uintmax_t size = file.bytes();
   Header header{};
@@ -74,14 +88,16 @@ std::optional<TokenSet> read_cache(const fs::path& path, const std::string& key,
   const bool ours = std::memcmp(header.magic, kMagic, sizeof header.magic) == 0 &&
                     std::string_view(header.key, sizeof header.key) == key && header.rows == rows && header.ids >= 0;
   const uintmax_t room = size - std::min<uintmax_t>(size, sizeof header + (static_cast<uintmax_t>(rows) + 1) * 8);
-  if (!ours || room != static_cast<uintmax_t>(header.ids) * 4 || room / 4 != static_cast<uintmax_t>(header.ids)) {
+  const uintmax_t bytes_of_an_id = typed ? 8 : 4;
+  if (!ours || room % bytes_of_an_id != 0 || room / bytes_of_an_id != static_cast<uintmax_t>(header.ids))
     return std::nullopt;
-  }
   TokenSet tokens;
   tokens.offsets.assign(static_cast<size_t>(rows) + 1, 0);
   tokens.ids.resize(static_cast<size_t>(header.ids));
+  tokens.types.resize(typed ? tokens.ids.size() : 0);
   if (!read_exactly(file, tokens.offsets.data(), tokens.offsets.size() * sizeof tokens.offsets[0]) ||
       !read_exactly(file, tokens.ids.data(), tokens.ids.size() * sizeof tokens.ids[0]) ||
+      !read_exactly(file, tokens.types.data(), tokens.types.size() * sizeof tokens.types[0]) ||
       payload_digest(tokens) != std::string_view(header.payload, sizeof header.payload))
     return std::nullopt;
   bool good = tokens.offsets.front() == 0 && tokens.offsets.back() == header.ids;
@@ -100,12 +116,36 @@ void write_cache(const fs::path& path, const std::string& key, const TokenSet& t
   header.rows = tokens.size();
   header.ids = static_cast<int64_t>(tokens.ids.size());
   const std::string_view start(reinterpret_cast<const char*>(&header), sizeof header);
-  write_file_atomically(path, {start, bytes_of(tokens.offsets), bytes_of(tokens.ids)});
+  write_file_atomically(path, {start, bytes_of(tokens.offsets), bytes_of(tokens.ids), bytes_of(tokens.types)});
+}
+
+void require_tokens(const TextSet& set, int64_t row, bool any) {
+  TERN_CHECK(any, set.name, ": row ", row, " has no tokens, and the tokenizer puts none around a text; remove the row");
+}
+
+/// Rows [begin, end) of a set of pairs, joined and truncated.
+TokenSet encode_pairs(const TextSet& set, const Encode& encode, const TokenizeOptions& options, int64_t begin,
+                      int64_t end) {
+  TypedIds joined;
+  TokenSet tokens;
+  for (int64_t row = begin; row < end; ++row) {
+    std::vector<int32_t> first, second;
+    encode(set.text(row), first);
+    encode(set.text_pair(row), second);
+    options.pair.append(std::move(first), std::move(second), static_cast<size_t>(options.max_length), options.cuts_left,
+                        joined);
+    require_tokens(set, row, std::ssize(joined.ids) > tokens.offsets.back());
+    tokens.offsets.push_back(std::ssize(joined.ids));
+  }
+  tokens.ids = std::move(joined.ids);
+  if (has_types(set, options)) tokens.types = std::move(joined.types);
+  return tokens;
 }
 
 /// Rows [begin, end) encoded, framed and truncated.
 TokenSet encode_rows(const TextSet& set, const Encode& encode, const TokenizeOptions& options, int64_t begin,
                      int64_t end) {
+  if (set.has_pairs()) return encode_pairs(set, encode, options, begin, end);
   TokenSet tokens;
   std::vector<int32_t>& ids = tokens.ids;
   const auto& [before, after] = options.around;
@@ -121,8 +161,7 @@ TokenSet encode_rows(const TextSet& set, const Encode& encode, const TokenizeOpt
     else if (excess > 0)
       ids.resize(static_cast<size_t>(first + room));
     ids.insert(ids.end(), after.begin(), after.end());
-    TERN_CHECK(static_cast<int64_t>(ids.size()) > tokens.offsets.back(), set.name, ": row ", row,
-               " has no tokens, and the tokenizer puts none around a text; remove the row");
+    require_tokens(set, row, std::ssize(ids) > tokens.offsets.back());
     tokens.offsets.push_back(static_cast<int64_t>(ids.size()));
   }
   return tokens;
@@ -172,6 +211,7 @@ TokenSet encode_all(const TextSet& set, const Encode& encode, const TokenizeOpti
     const int64_t base = tokens.offsets.back();
     for (int64_t row = 0; row < part.size(); ++row) tokens.offsets.push_back(base + part.offsets[row + 1]);
     tokens.ids.insert(tokens.ids.end(), part.ids.begin(), part.ids.end());
+    tokens.types.insert(tokens.types.end(), part.types.begin(), part.types.end());
     part = {};
   }
   return tokens;
@@ -195,9 +235,12 @@ std::string token_cache_path(const TextSet& set, const TokenizeOptions& options)
 }
 
 TokenSet tokenize(const TextSet& set, const Encode& encode, const TokenizeOptions& options) {
-  const auto least = std::max<int64_t>(1, static_cast<int64_t>(options.around.size()));
-  TERN_CHECK(options.max_length >= least, "tokenize: max_length must be at least ", least,
-             " (the tokens around a text), got ", options.max_length);
+  const size_t around = set.has_pairs() ? options.pair.added() : options.around.size();
+  const auto least = std::max<int64_t>(1, static_cast<int64_t>(around));
+  TERN_CHECK(options.max_length >= least, "tokenize: max_length must be at least ", least, " (the tokens around ",
+             set.has_pairs() ? "two texts" : "a text", "), got ", options.max_length);
+  TERN_CHECK(!set.has_pairs() || !options.pair.parts.empty(), "tokenize: ", set.name,
+             " has pairs of texts; options.pair must say how they are joined");
   if (options.tokenizer_key.empty()) return encode_all(set, encode, options);
   const std::string key = cache_key(set, options);
   const fs::path path = cache_path(key);
@@ -206,7 +249,8 @@ TokenSet tokenize(const TextSet& set, const Encode& encode, const TokenizeOption
     return encode_all(set, encode, options);
   }
   try {
-    if (auto cached = read_cache(path, key, set.size(), options.max_length)) return std::move(*cached);
+    if (auto cached = read_cache(path, key, set.size(), options.max_length, has_types(set, options)))
+      return std::move(*cached);
   } catch (const Error&) {  // usually the file does not exist yet
   }
   TokenSet tokens = encode_all(set, encode, options);
@@ -229,6 +273,7 @@ TokenSet tokenize(const TextSet& set, const Tokenizer& tokenizer, int64_t max_le
                   const std::function<void(const std::string&)>& log) {
   TokenizeOptions options = tokenize_options(tokenizer, max_length);
   options.log = log;
+  if (set.has_pairs()) options.pair = tokenizer.pair();
   return tokenize(
       set, [&](std::string_view text, std::vector<int32_t>& ids) { tokenizer.encode(text, ids); }, options);
 }

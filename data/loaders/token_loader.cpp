@@ -40,14 +40,16 @@ class RowWriter {
         positions_(batch.positions.data<int32_t>()),
         keys_(batch.layout.row_keys.data<int64_t>()),
         mask_(batch.padded() ? batch.layout.key_mask.data<uint8_t>() : nullptr),
+        types_(batch.token_types.defined() ? batch.token_types.data<int32_t>() : nullptr),
         pad_id_(pad_id) {}
 
   int64_t rows() const { return rows_; }
 
-  /// Writes a sequence into `room` rows.
-  void sequence(std::span<const int32_t> ids, int64_t room, int64_t data_row) {
+  /// Writes a sequence into `room` rows. types: as ids, or empty.
+  void sequence(std::span<const int32_t> ids, std::span<const int32_t> types, int64_t room, int64_t data_row) {
     for (int64_t position = 0; position < room; ++position) {
       const bool real = position < static_cast<int64_t>(ids.size());
+      if (types_ != nullptr) types_[rows_] = real ? types[static_cast<size_t>(position)] : 0;
       add(real ? ids[static_cast<size_t>(position)] : pad_id_, position, row_key(data_row, position), real);
     }
   }
@@ -55,6 +57,7 @@ class RowWriter {
   /// Fills rows up to `end` that belong to no sequence; positions restart after `stride` rows (0: all are 0).
   void filler(int64_t end, int64_t stride) {
     const int64_t begin = rows_;
+    if (types_ != nullptr && end > begin) std::fill(types_ + begin, types_ + end, 0);
     while (rows_ < end) add(pad_id_, stride > 0 ? (rows_ - begin) % stride : 0, row_key(-1, rows_), false);
   }
 
@@ -71,6 +74,7 @@ class RowWriter {
   int32_t* positions_;
   int64_t* keys_;
   uint8_t* mask_;
+  int32_t* types_;
   int32_t pad_id_;
   int64_t rows_ = 0;
 };
@@ -104,6 +108,7 @@ TokenBatch TokenLoader::State::make(std::span<const int32_t> rows, int64_t epoch
   batch.layout.offsets = empty({layout.sequences + 1}, {.dtype = DType::kInt32});
   batch.first_rows = empty({layout.sequences}, {.dtype = DType::kInt64});
   batch.labels = empty({layout.sequences}, {.dtype = DType::kInt64});
+  if (!tokens->types.empty()) batch.token_types = empty({layout.rows}, {.dtype = DType::kInt32});
   if (!packed) batch.layout.key_mask = empty({layout.rows}, {.dtype = DType::kUInt8});
 
   RowWriter writer(batch, options.pad_id);
@@ -115,7 +120,8 @@ TokenBatch TokenLoader::State::make(std::span<const int32_t> rows, int64_t epoch
     first_rows[s] = writer.rows();
     if (s < static_cast<int64_t>(rows.size())) {
       const std::span<const int32_t> ids = tokens->row(rows[s]);
-      writer.sequence(ids, packed ? static_cast<int64_t>(ids.size()) : layout.stride, rows[s]);
+      writer.sequence(ids, tokens->row_types(rows[s]), packed ? static_cast<int64_t>(ids.size()) : layout.stride,
+                      rows[s]);
       sequence_labels[s] = labels.empty() ? kIgnoredLabel : labels[rows[s]];
     } else {
       writer.filler(writer.rows() + layout.stride, layout.stride);
@@ -135,6 +141,8 @@ std::shared_ptr<const TokenLoader::State> TokenLoader::State::checked(std::share
   TERN_CHECK(tokens != nullptr, "token loader: no tokens");
   TERN_CHECK(labels.empty() || static_cast<int64_t>(labels.size()) == tokens->size(), "token loader: ", tokens->size(),
              " token rows, but ", labels.size(), " labels");
+  TERN_CHECK(tokens->types.empty() || tokens->types.size() == tokens->ids.size(), "token loader: ", tokens->ids.size(),
+             " tokens, but ", tokens->types.size(), " token types");
   const BatchPlanOptions& planned = plan.options();
   const int64_t max_rows = planned.batch_tokens > 0
                                ? planned.batch_tokens

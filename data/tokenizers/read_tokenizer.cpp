@@ -183,7 +183,7 @@ class TokenizerFolder {
   }
 
   json berts_template() const {
-    json tokens = json::object(), parts = json::array();
+    json tokens = json::object(), parts = json::array(), pair = json::array();
     for (const SpecialToken token : {SpecialToken::kClassify, SpecialToken::kSeparator}) {
       const std::string name = config_name(token).value_or(name_of(token));
       const std::optional<std::int64_t> id = id_in_vocabulary(name);
@@ -193,7 +193,11 @@ class TokenizerFolder {
       parts.push_back({{"SpecialToken", {{"id", name}, {"type_id", 0}}}});
     }
     parts.insert(parts.begin() + 1, json{{"Sequence", {{"id", "A"}, {"type_id", 0}}}});
-    return {{"type", "TemplateProcessing"}, {"single", parts}, {"pair", parts}, {"special_tokens", tokens}};
+    pair = parts;
+    pair.push_back({{"Sequence", {{"id", "B"}, {"type_id", 1}}}});
+    pair.push_back(parts[2]);
+    pair[4]["SpecialToken"]["type_id"] = 1;
+    return {{"type", "TemplateProcessing"}, {"single", parts}, {"pair", pair}, {"special_tokens", tokens}};
   }
 
   /// What tokenizer_config.json or special_tokens_map.json calls a special token.
@@ -312,12 +316,23 @@ class TokenizerFolder {
     if (!processor.is_object()) return false;
     const json type = processor.value("type", json());
     if (type == "BertProcessing") return true;
-    const json single = processor.value("single", json());
-    if (type != "TemplateProcessing" || !single.is_array() || single.size() != 3) return false;
-    const char* expected[][2] = {{"SpecialToken", "[CLS]"}, {"Sequence", "A"}, {"SpecialToken", "[SEP]"}};
-    for (size_t i = 0; i < 3; ++i) {
-      const json part = single[i].is_object() ? single[i].value(expected[i][0], json()) : json();
+    if (type != "TemplateProcessing") return false;
+    const json pair = processor.value("pair", json());
+    return has_berts_pieces(processor.value("single", json()), 3) && (pair.is_null() || has_berts_pieces(pair, 5));
+  }
+
+  /// Whether a template is the beginning of BERT's for pairs, that many pieces; of the single text any types.
+  static bool has_berts_pieces(const json& pieces, size_t count) {
+    if (!pieces.is_array() || pieces.size() != count) return false;
+    const char* expected[][2] = {{"SpecialToken", "[CLS]"},
+                                 {"Sequence", "A"},
+                                 {"SpecialToken", "[SEP]"},
+                                 {"Sequence", "B"},
+                                 {"SpecialToken", "[SEP]"}};
+    for (size_t i = 0; i < count; ++i) {
+      const json part = pieces[i].is_object() ? pieces[i].value(expected[i][0], json()) : json();
       if (!part.is_object() || part.value("id", json()) != expected[i][1]) return false;
+      if (count == 5 && part.value("type_id", json()) != (i < 3 ? 0 : 1)) return false;
     }
     return true;
   }

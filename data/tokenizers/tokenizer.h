@@ -9,6 +9,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tern/data/tokenizers/pair_pattern.h"
+
 namespace tern::data {
 
 /// Tokens with a meaning of their own: [UNK], [CLS], [SEP], [PAD] and [MASK] of BERT.
@@ -52,6 +54,11 @@ class Tokenizer {
   virtual std::int64_t vocab_size() const = 0;
   /// What encode_special() puts around a text. Throws Error if the vocabulary lacks a token for it.
   virtual TokensAround around() const = 0;
+  /// How two texts become one sequence. Throws Error if the tokenizer's files do not say it.
+  virtual PairPattern pair() const;
+  /// The ids and types of two texts in one sequence, cut to max_length tokens: pair(). Texts that are too long lose
+  /// what encode_special() would cut; the longer one is cut first.
+  TypedIds encode_pair(std::string_view first, std::string_view second, std::size_t max_length = kNoLimit) const;
   virtual std::optional<std::int32_t> special(SpecialToken token) const = 0;
   /// Throw Error if there is no such token.
   std::int32_t cls_id() const { return required(SpecialToken::kClassify); }

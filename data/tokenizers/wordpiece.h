@@ -82,6 +82,7 @@ class WordPiece final : public Tokenizer {
   /// The number of lines of vocab.txt; all ids are smaller.
   std::int64_t vocab_size() const override { return static_cast<std::int64_t>(vocabulary_->starts.size()) - 1; }
   TokensAround around() const override { return {{cls_id()}, {sep_id()}}; }
+  PairPattern pair() const override { return bert_pair(cls_id(), sep_id()); }
   std::optional<std::int32_t> special(SpecialToken token) const override;
   TextLimits limits() const override { return limits_; }
   const WordPieceOptions& options() const { return options_; }

@@ -64,6 +64,7 @@ class BertOf : public Base {
   std::string record() const override;
   void save_pretrained(const std::string& dir) const override;
   int64_t vocab_size() const override { return config_.vocab_size; }
+  int64_t token_types() const override { return config_.token_types; }
   int64_t max_positions() const override { return config_.max_positions(); }
   double forward_flops(const std::vector<int64_t>& lengths) const override { return bert_.forward_flops(lengths); }
 

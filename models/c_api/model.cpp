@@ -63,6 +63,7 @@ std::unique_ptr<ModelHandle> handle_of(std::unique_ptr<nn::Module> module, const
     for (const onnx::ValueInfo& output : shared->graph->outputs()) shared->outputs.push_back(output.name);
   } else if ((shared->texts = dynamic_cast<const SequenceClassifier*>(module.get()))) {
     shared->inputs = {"input_ids", "attention_mask"};
+    if (shared->texts->token_types() > 1) shared->inputs.emplace_back("token_type_ids");
   } else if ((shared->images = dynamic_cast<const ImageClassifier*>(module.get()))) {
     shared->inputs = {"pixel_values"};
   } else if ((shared->layers = dynamic_cast<const Perceptron*>(module.get()))) {
@@ -176,7 +177,8 @@ std::vector<Tensor> SharedModel::run(std::vector<Tensor> given) const {
   require(given.size() <= inputs.size(), "the model has ", inputs.size(), " inputs, got ", given.size());
   given.resize(inputs.size());
   for (size_t i = 0; i < required; ++i)
-    require(given[i].defined(), "the input '", inputs[i], "' is missing: only '", inputs.back(), "' may be left out");
+    require(given[i].defined(), "the input '", inputs[i], "' is missing: only those behind '", inputs[required - 1],
+            "' may be left out");
   if (autocast == DType::kFloat32) return compute(given);
   const Autocast region(module->device(), autocast);
   return compute(given);
@@ -186,7 +188,7 @@ std::vector<Tensor> SharedModel::compute(const std::vector<Tensor>& given) const
   if (graph != nullptr) return graph->forward(given);
   std::vector<Tensor> results(1);
   if (texts != nullptr)
-    results[0] = texts->forward(data::padded_input(given[0], given[1]));
+    results[0] = texts->forward(data::padded_input(given[0], given[1], given.size() > 2 ? given[2] : Tensor()));
   else
     results[0] = images != nullptr ? images->forward(given[0]) : layers->forward(given[0]);
   return results;

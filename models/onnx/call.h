@@ -97,8 +97,11 @@ class Call {
   }
   std::vector<Value>& results() { return outputs_; }
 
-  /// Runs the subgraph of an attribute.
-  std::vector<Value> run_body(const std::string& name, std::vector<Value> inputs) const { return body_(name, inputs); }
+  /// Runs the subgraph of an attribute. Throws Error if the node has none of that name.
+  std::vector<Value> run_body(const std::string& name, std::vector<Value> inputs) const {
+    TERN_CHECK(body_, "the graph '", name, "' is missing");
+    return body_(name, inputs);
+  }
   using Body = std::function<std::vector<Value>(const std::string& name, std::vector<Value>& inputs)>;
   void set_body(Body body) { body_ = std::move(body); }
 

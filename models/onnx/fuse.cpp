@@ -3,9 +3,11 @@
 // A group is found from its last step backward. It is replaced where nothing else reads what lies within, and only
 // numbers (tensors of one element) are assumed to be what they are when the model is loaded.
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
+#include <string_view>
 
 #include "tern/kernels/base/check.h"
 #include "tern/models/onnx/ops/attention.h"
@@ -77,11 +79,16 @@ class Fusion {
   }
 
  private:
-  static bool is(const Step& step, const char* op) { return step.node->domain.empty() && step.node->op == op; }
+  /// Whether the step is this op, with the inputs that it needs: a damaged file may lack some.
+  static bool is(const Step& step, std::string_view op) {
+    constexpr std::string_view one[] = {"Softmax", "IsNaN", "Erf", "Tanh", "Sqrt", "ReduceMean"};
+    const size_t least = op == "Where" ? 3 : std::ranges::find(one, op) != std::end(one) ? 1 : 2;
+    return step.node->domain.empty() && step.node->op == op && step.inputs.size() >= least;
+  }
   Step& at(size_t i) { return program_.steps[i]; }
 
   /// The step that makes a place, if it is this op and nothing else reads the place (`readers` times).
-  std::optional<size_t> before(int place, const char* op, int readers = 1) {
+  std::optional<size_t> before(int place, std::string_view op, int readers = 1) {
     const auto found = makers_.find(place);
     if (found == makers_.end() || at(found->second).op == nullptr || !is(at(found->second), op)) return {};
     if (uses_[static_cast<size_t>(place)] != readers) return {};
@@ -123,7 +130,7 @@ class Fusion {
     if (!is(at(last), "MatMul")) return false;
     int place = at(last).inputs[0];
     std::optional<size_t> softmax = before(place, "Softmax");
-    if (const auto where = before(place, "Where"); !softmax && where && at(*where).inputs.size() == 3) {
+    if (const auto where = before(place, "Where"); !softmax && where) {
       const int probabilities = at(*where).inputs[2];
       const auto nan = before(at(*where).inputs[0], "IsNaN");
       softmax = before(probabilities, "Softmax", 2);

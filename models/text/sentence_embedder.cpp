@@ -227,7 +227,7 @@ Tensor SentenceEmbedder::embed(const std::vector<std::string>& texts, int64_t ma
   std::vector<std::string> prompted;
   if (!prompt_.empty())
     for (const std::string& text : texts) prompted.push_back(prompt_ + text);
-  for_each_batch(model(), *tokenizer_, prompt_.empty() ? texts : prompted, limit, batch_tokens,
+  for_each_batch(model(), *tokenizer_, prompt_.empty() ? texts : prompted, {}, limit, batch_tokens,
                  [&](const data::TokenBatch& batch) {
                    const Tensor states = model().hidden_states(batch);
                    std::vector<Tensor> pooled;

@@ -20,6 +20,15 @@ int64_t token_limit(const TextModel& model, const data::Tokenizer& tokenizer, in
   return limit;
 }
 
+data::PairPattern pair_pattern(const TextModel& model, const data::Tokenizer& tokenizer) {
+  const data::PairPattern pattern = tokenizer.pair();
+  if (model.token_types() == 1) return pattern.without_types();
+  TERN_CHECK(pattern.greatest_type() < model.token_types(), "the tokenizer gives tokens of a pair the type ",
+             pattern.greatest_type(), ", the model has ", model.token_types(),
+             " types (type_vocab_size): they do not belong together");
+  return pattern;
+}
+
 int32_t filler(const data::Tokenizer& tokenizer) { return tokenizer.special(data::SpecialToken::kPadding).value_or(0); }
 
 void check_vocabulary(const TextModel& model, const data::Tokenizer& tokenizer, const std::string& name,
@@ -32,17 +41,54 @@ void check_vocabulary(const TextModel& model, const data::Tokenizer& tokenizer, 
         std::to_string(tokens) + " tokens; the other embeddings are not used");
 }
 
-void for_each_batch(const TextModel& model, const data::Tokenizer& tokenizer, const std::vector<std::string>& texts,
-                    int64_t limit, int64_t batch_tokens,
-                    const std::function<void(const data::TokenBatch& batch)>& use) {
-  auto tokens = std::make_shared<data::TokenSet>();
+namespace {
+
+void require_as_many(const std::vector<std::string>& texts, const std::vector<std::string>& pairs) {
+  TERN_CHECK(texts.size() == pairs.size(), "TextPipeline: pairs of texts need as many second texts as first ones, got ",
+             texts.size(), " and ", pairs.size());
+}
+
+data::TokenSet tokens_of_texts(const data::Tokenizer& tokenizer, const std::vector<std::string>& texts, size_t limit) {
+  data::TokenSet tokens;
   for (const std::string& text : texts) {
-    const std::vector<int32_t> ids = tokenizer.encode_special(text, static_cast<size_t>(limit));
+    const std::vector<int32_t> ids = tokenizer.encode_special(text, limit);
     TERN_CHECK(!ids.empty(), "the text '", tern::detail::printable(text),
                "' has no tokens, and the tokenizer puts none around a text");
-    tokens->ids.insert(tokens->ids.end(), ids.begin(), ids.end());
-    tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
+    tokens.ids.insert(tokens.ids.end(), ids.begin(), ids.end());
+    tokens.offsets.push_back(static_cast<int64_t>(tokens.ids.size()));
   }
+  return tokens;
+}
+
+data::TokenSet tokens_of_pairs(const data::Tokenizer& tokenizer, const data::PairPattern& pattern,
+                               const std::vector<std::string>& texts, const std::vector<std::string>& pairs,
+                               size_t limit) {
+  data::TokenSet tokens;
+  data::TypedIds joined;
+  for (size_t i = 0; i < texts.size(); ++i) {
+    std::vector<int32_t> first, second;
+    tokenizer.encode(texts[i], first);
+    tokenizer.encode(pairs[i], second);
+    pattern.append(std::move(first), std::move(second), limit, tokenizer.limits().cuts_left, joined);
+    TERN_CHECK(std::ssize(joined.ids) > tokens.offsets.back(), "the texts '", tern::detail::printable(texts[i]),
+               "' and '", tern::detail::printable(pairs[i]),
+               "' have no tokens, and the tokenizer puts none around a text");
+    tokens.offsets.push_back(std::ssize(joined.ids));
+  }
+  tokens.ids = std::move(joined.ids);
+  if (pattern.greatest_type() > 0) tokens.types = std::move(joined.types);
+  return tokens;
+}
+
+}  // namespace
+
+void for_each_batch(const TextModel& model, const data::Tokenizer& tokenizer, const std::vector<std::string>& texts,
+                    const std::vector<std::string>& pairs, int64_t limit, int64_t batch_tokens,
+                    const std::function<void(const data::TokenBatch& batch)>& use) {
+  const auto most = static_cast<size_t>(limit);
+  const auto tokens = std::make_shared<const data::TokenSet>(
+      pairs.empty() ? tokens_of_texts(tokenizer, texts, most)
+                    : tokens_of_pairs(tokenizer, pair_pattern(model, tokenizer), texts, pairs, most));
   if (texts.empty()) return;
   std::vector<int32_t> rows(texts.size());
   std::iota(rows.begin(), rows.end(), 0);
@@ -69,10 +115,23 @@ void TextPipeline::save(const std::string& dir) const {
 
 std::vector<Prediction> TextPipeline::predict(const std::vector<std::string>& texts, int64_t max_length,
                                               int64_t batch_tokens) const {
+  return predict_any(texts, {}, max_length, batch_tokens);
+}
+
+std::vector<Prediction> TextPipeline::predict_pairs(const std::vector<std::string>& texts,
+                                                    const std::vector<std::string>& pairs, int64_t max_length,
+                                                    int64_t batch_tokens) const {
+  require_as_many(texts, pairs);
+  return predict_any(texts, pairs, max_length, batch_tokens);
+}
+
+std::vector<Prediction> TextPipeline::predict_any(const std::vector<std::string>& texts,
+                                                  const std::vector<std::string>& pairs, int64_t max_length,
+                                                  int64_t batch_tokens) const {
   NoGrad off;
   std::vector<Prediction> predictions(texts.size());
   const int64_t limit = token_limit(model(), *tokenizer_, max_length);
-  for_each_batch(model(), *tokenizer_, texts, limit, batch_tokens, [&](const data::TokenBatch& batch) {
+  for_each_batch(model(), *tokenizer_, texts, pairs, limit, batch_tokens, [&](const data::TokenBatch& batch) {
     std::vector<Prediction> found = predictions_of(model().forward(batch), model().label_kind());
     for (size_t i = 0; i < found.size(); ++i) predictions[static_cast<size_t>(batch.rows[i])] = std::move(found[i]);
   });
@@ -80,10 +139,21 @@ std::vector<Prediction> TextPipeline::predict(const std::vector<std::string>& te
 }
 
 Tensor TextPipeline::features(const std::vector<std::string>& texts, int64_t max_length, int64_t batch_tokens) const {
+  return features_of_any(texts, {}, max_length, batch_tokens);
+}
+
+Tensor TextPipeline::pair_features(const std::vector<std::string>& texts, const std::vector<std::string>& pairs,
+                                   int64_t max_length, int64_t batch_tokens) const {
+  require_as_many(texts, pairs);
+  return features_of_any(texts, pairs, max_length, batch_tokens);
+}
+
+Tensor TextPipeline::features_of_any(const std::vector<std::string>& texts, const std::vector<std::string>& pairs,
+                                     int64_t max_length, int64_t batch_tokens) const {
   NoGrad off;
   std::vector<Tensor> found(texts.size());
   const int64_t limit = token_limit(model(), *tokenizer_, max_length);
-  for_each_batch(model(), *tokenizer_, texts, limit, batch_tokens, [&](const data::TokenBatch& batch) {
+  for_each_batch(model(), *tokenizer_, texts, pairs, limit, batch_tokens, [&](const data::TokenBatch& batch) {
     const Tensor features = model().features(batch).to(DType::kFloat32).to(Device());
     for (size_t i = 0; i < batch.rows.size(); ++i)
       found[static_cast<size_t>(batch.rows[i])] = features[static_cast<int64_t>(i)];

@@ -15,7 +15,7 @@ std::vector<TaggedText> tag_texts(const TokenClassifier& model, const data::Toke
   const auto after = static_cast<int64_t>(tokenizer.around().after.size());
   std::vector<TaggedText> tagged(texts.size());
   const int64_t limit = token_limit(model, tokenizer, max_length);
-  for_each_batch(model, tokenizer, texts, limit, batch_tokens, [&](const data::TokenBatch& batch) {
+  for_each_batch(model, tokenizer, texts, {}, limit, batch_tokens, [&](const data::TokenBatch& batch) {
     const std::vector<int64_t> ids = batch.tokens.to_vector<int64_t>();
     const std::vector<int64_t> offsets = batch.layout.offsets.to_vector<int64_t>();
     const std::vector<Prediction> found = predictions_of(model.forward(batch));
@@ -39,7 +39,7 @@ std::vector<std::vector<MaskedWord>> fill_masks(const MaskedWordModel& model, co
   const int32_t mask = tokenizer.mask_id();
   std::vector<std::vector<MaskedWord>> filled(texts.size());
   const int64_t limit = token_limit(model, tokenizer, max_length);
-  for_each_batch(model, tokenizer, texts, limit, batch_tokens, [&](const data::TokenBatch& batch) {
+  for_each_batch(model, tokenizer, texts, {}, limit, batch_tokens, [&](const data::TokenBatch& batch) {
     const std::vector<int64_t> ids = batch.tokens.to_vector<int64_t>();
     const std::vector<int64_t> offsets = batch.layout.offsets.to_vector<int64_t>();
     std::vector<int64_t> rows;

@@ -109,7 +109,7 @@ TEST_F(Reader, TextsWithSeveralLabels) {
   for (const auto& [text, error] : {std::pair("", "is empty"), std::pair("text,labels\n", "no rows"),
                                     std::pair("text,labels\na,\n", "no row has a label"),
                                     std::pair("text,labels\na\n", "m.csv:2: expected 2 fields"),
-                                    std::pair("labels\na\n", "no text column (text or sentence or review)")}) {
+                                    std::pair("labels\na\n", "no text column (text or sentence or review;")}) {
     const std::string path = write("m.csv", text);
     EXPECT_TRUE(fails([&] { read_multi_label(path); }, {error}));
   }

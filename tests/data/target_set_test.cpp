@@ -78,7 +78,8 @@ TEST_F(TargetSetTest, TextsAlone) {
     Names texts;
     const std::string path = write(name, bytes);
     EXPECT_TRUE(is_text_table(path));
-    const std::string error = error_of([&] { read_texts(path, [&](const std::string& t) { texts.push_back(t); }); });
+    const std::string error =
+        error_of([&] { read_texts(path, [&](const TextRow& row) { texts.emplace_back(row.text); }); });
     if (contains(error, {name})) texts.push_back("error: " + error.substr(error.find(name)));
     return texts;
   };

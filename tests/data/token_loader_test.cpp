@@ -13,11 +13,17 @@ namespace {
 
 constexpr int32_t kPad = 7;
 
+/// Never 0, which is padding's.
+int32_t type_at(int32_t row, int32_t position) { return 1 + (row + position) % 3; }
+
 /// Row r has 2 + (5 r mod 11) tokens: 1000 r + position.
 std::shared_ptr<const TokenSet> token_rows(int32_t n) {
   auto tokens = std::make_shared<TokenSet>();
   for (int32_t row = 0; row < n; ++row) {
-    for (int32_t position = 0; position < 2 + 5 * row % 11; ++position) tokens->ids.push_back(1000 * row + position);
+    for (int32_t position = 0; position < 2 + 5 * row % 11; ++position) {
+      tokens->ids.push_back(1000 * row + position);
+      tokens->types.push_back(type_at(row, position));
+    }
     tokens->offsets.push_back(static_cast<int64_t>(tokens->ids.size()));
   }
   return tokens;
@@ -41,7 +47,8 @@ void expect_real_rows(const TokenBatch& batch, const TokenSet& set) {
   const auto tokens = batch.tokens.to_vector<int32_t>(), offsets = batch.layout.offsets.to_vector<int32_t>();
   const auto positions = batch.positions.to_vector<int32_t>();
   const auto keys = batch.layout.row_keys.to_vector<int64_t>(), labels = batch.labels.to_vector<int64_t>();
-  const auto first_rows = batch.first_rows.to_vector<int64_t>();
+  const auto first_rows = batch.first_rows.to_vector<int64_t>(), types = batch.token_types.to_vector<int64_t>();
+  ASSERT_EQ(types.size(), tokens.size());
   ASSERT_EQ(offsets.size(), static_cast<size_t>(batch.sequences()) + 1);
   EXPECT_EQ(offsets[0], 0);
   int64_t real = 0;
@@ -56,6 +63,7 @@ void expect_real_rows(const TokenBatch& batch, const TokenSet& set) {
       const int32_t position = at - offsets[s];
       const bool valid = position < static_cast<int32_t>(ids.size());
       EXPECT_EQ(tokens[at], valid ? ids[position] : kPad);
+      EXPECT_EQ(types[at], valid ? type_at(row, position) : 0);
       EXPECT_EQ(positions[at], position);
       EXPECT_EQ(keys[at], (static_cast<int64_t>(row) << 32) + position);
       EXPECT_EQ(batch.padded() ? batch.layout.key_mask.to_vector<uint8_t>()[at] : 1, valid);
@@ -121,12 +129,25 @@ TEST(TokenLoader, FixedCapacityHasOneShape) {
         }
         for (size_t at = static_cast<size_t>(offsets[batch.rows.size()]); at < static_cast<size_t>(rows); ++at) {
           EXPECT_EQ(tokens[at], kPad);
+          EXPECT_EQ(batch.token_types.to_vector<int32_t>()[at], 0);
           EXPECT_LT(keys[at], 0);
           EXPECT_TRUE(packed || batch.layout.key_mask.to_vector<uint8_t>()[at] == 0);
         }
       }
     EXPECT_TRUE(packed || filled > 0);  // by chance all packed batches may have the same number of sequences
   }
+}
+
+TEST(TokenLoader, TypesOnlyWhereTheTokensHaveThem) {
+  auto tokens = std::make_shared<TokenSet>(*token_rows(5));
+  const auto loader = [&] {
+    return TokenLoader(tokens, {}, BatchPlan(rows_below(5), tokens->lengths(), {.batch_size = 2}, 1), {.workers = 0});
+  };
+  EXPECT_TRUE(loader().batch(0, 0).token_types.defined());
+  tokens->types.pop_back();
+  EXPECT_TRUE(fails([&] { loader(); }, {"token types"}));
+  tokens->types.clear();
+  EXPECT_FALSE(loader().batch(0, 0).token_types.defined());
 }
 
 TEST(TokenLoader, SameBatchesForAnyNumberOfWorkersAndFromAnyStep) {

@@ -112,6 +112,28 @@ std::uint32_t component_hash(const json& entry, const Texts& begin, const Texts&
   return fnv.hash;
 }
 
+TEST(TokenizerJson, SplitsWhereTheScriptChanges) {
+  const json component = {{"type", "UnicodeScripts"}};
+  const std::string name = "component";
+  const auto parts = read_pre_tokenizers(JsonField(component, name), [] { return false; });
+  const auto split = [&](const std::string& text) {
+    Words words{text, {{0, text.size(), 1}}};
+    for (const auto& part : parts) part->apply(words);
+    std::vector<std::string> found;
+    for (const Word& word : words.list) found.emplace_back(words.view(word));
+    return found;
+  };
+  using Parts = std::vector<std::string>;
+  // What tokenizers 0.23 gives.
+  EXPECT_EQ(split("どこで生れ。Yes"), (Parts{"どこで生れ", "。", "Yes"}));
+  EXPECT_EQ(split("Apples are りんご 林檎"), (Parts{"Apples are ", "りんご 林檎"}));
+  EXPECT_EQ(split("カタ漢字ー か"), (Parts{"カタ漢字ー か"}));
+  EXPECT_EQ(split("aー1 2"), (Parts{"a", "ー", "1 2"}));
+  EXPECT_EQ(split("  a  "), (Parts{"a  "}));
+  EXPECT_EQ(split("   "), (Parts{}));
+  EXPECT_EQ(split("a\tb"), (Parts{"a", "\t", "b"}));
+}
+
 TEST(TokenizerJson, ComponentsOnTexts) {
   const auto texts = golden()["texts"].get<std::vector<std::string>>();
   for (const json& entry : golden()["components"])
@@ -259,10 +281,10 @@ testing::AssertionResult refused(const std::string& name, const Change& change,
 
 TEST(TokenizerJson, WhatIsMissingIsNamed) {
   const auto put = [](const char* key, const json& value) { return [=](json& root) { root[key] = value; }; };
-  const json any = R"({"type": "UnicodeScripts"})"_json;
-  EXPECT_TRUE(refused("bpe_gpt2", put("pre_tokenizer", any), {"dir/tokenizer.json: /pre_tokenizer", "UnicodeScripts"}));
-  EXPECT_TRUE(refused("bpe_gpt2", put("normalizer", any), {"/normalizer", "UnicodeScripts"}));
-  EXPECT_TRUE(refused("bpe_gpt2", put("post_processor", any), {"/post_processor", "UnicodeScripts"}));
+  const json any = R"({"type": "RandomSplit"})"_json;
+  EXPECT_TRUE(refused("bpe_gpt2", put("pre_tokenizer", any), {"dir/tokenizer.json: /pre_tokenizer", "RandomSplit"}));
+  EXPECT_TRUE(refused("bpe_gpt2", put("normalizer", any), {"/normalizer", "RandomSplit"}));
+  EXPECT_TRUE(refused("bpe_gpt2", put("post_processor", any), {"/post_processor", "RandomSplit"}));
   EXPECT_TRUE(
       refused("bpe_gpt2", [](json& root) { root["model"]["type"] = "Other"; }, {"/model", "Other", "it has BPE"}));
   EXPECT_TRUE(refused("bpe_gpt2", [](json& root) { root["model"]["dropout"] = 0.1; }, {"/model/dropout", "0.1"}));

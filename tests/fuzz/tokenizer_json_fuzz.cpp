@@ -12,6 +12,11 @@ void tern::fuzz::try_input(std::string_view input) {
     const std::vector<int32_t> ids = tokenizer.encode_special(text);
     for (const int32_t id : ids) require(id >= 0 && id < tokenizer.vocab_size());
     tokenizer.decode(ids);
+    read([&] {
+      const data::TypedIds pair = tokenizer.encode_pair(text.substr(0, text.size() / 2), text, 40);
+      require(pair.ids.size() == pair.types.size() && pair.ids.size() <= 40);
+      for (const int32_t id : pair.ids) require(id >= 0 && id < tokenizer.vocab_size());
+    });
     for (const int32_t id : tokenizer.encode_as_library(text, true)) {
       require(id >= 0);
       read([&] { require(!tokenizer.token(id).empty() || tokenizer.id("") == id); });

@@ -378,6 +378,27 @@ TEST_F(CApiModels, TextsAreRunWithAndWithoutAMask) {
   fails(tern_model_run(model, no_ids, 2, &logits, 1, status_), TERN_ERROR_ARGUMENT, "'input_ids' is missing");
 }
 
+TEST_F(CApiModels, BertReadsTheTypesOfTokens) {
+  tern_model_options options{.size = sizeof options, .label_count = 2, .max_length = 16};
+  tern_model* model = nullptr;
+  ok(tern_model_new("bert", "tiny", &options, &model, status_));
+  kept(model);
+  int32_t count = 0;
+  const char* name = nullptr;
+  ok(tern_model_input_count(model, &count, status_));
+  ASSERT_EQ(count, 3);
+  ok(tern_model_input_name(model, 2, &name, status_));
+  EXPECT_STREQ(name, "token_type_ids");
+  tern_tensor *ids = tensor({101, 7, 102, 8, 102}, {1, 5}, TERN_INT64), *logits = nullptr;
+  tern_tensor *first[] = {ids, nullptr, tensor({0, 0, 0, 0, 0}, {1, 5}, TERN_INT64)},
+              *pair[] = {ids, nullptr, tensor({0, 0, 0, 1, 1}, {1, 5}, TERN_INT64)};
+  ok(tern_model_run(model, first, 3, &logits, 1, status_));
+  const auto without = values(run(model, ids));
+  expect_near(values(kept(logits)), without, 1e-6);
+  ok(tern_model_run(model, pair, 3, &logits, 1, status_));
+  EXPECT_NE(values(kept(logits)), without);
+}
+
 TEST_F(CApiModels, DigitsAreThere) {
   tern_tensor *pixels = nullptr, *classes = nullptr;
   ok(tern_digits("test", &pixels, &classes, status_));

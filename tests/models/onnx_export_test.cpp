@@ -94,17 +94,24 @@ TEST_F(OnnxExport, EveryFamily) {
       model->eval();
       const Graph graph = graph_of(*model);
       if (const auto* text = dynamic_cast<const SequenceClassifier*>(model.get())) {
+        std::vector<std::string> names;
+        for (const int v : graph.inputs()) names.push_back(graph.values()[static_cast<size_t>(v)].name);
+        std::vector<std::string> expected = {"input_ids", "attention_mask", "token_type_ids"};
+        expected.resize(family.name == "bert" ? 3 : family.name == "lstm" ? 1 : 2);
+        EXPECT_EQ(names, expected);
         const auto inputs = [&](int64_t batch, int64_t length) {
           Tensors in = {(rand({batch, length}, generator_) * 90 + 5).to(int64)};
           if (!text->reads_lengths()) {
             in.push_back((rand({batch, length}, generator_) > 0.4).to(int64));
             in[1].slice(1, 0, 1).fill_(1);
           }
+          if (text->token_types() > 1) in.push_back((rand({batch, length}, generator_) > 0.5).to(int64));
           return in;
         };
         check(graph,
               [&](const Tensors& in) {
-                return Tensors{text->forward(data::padded_input(in[0], in.size() > 1 ? in[1] : Tensor()))};
+                return Tensors{text->forward(
+                    data::padded_input(in[0], in.size() > 1 ? in[1] : Tensor(), in.size() > 2 ? in[2] : Tensor()))};
               },
               {inputs(3, 4), inputs(1, 1), inputs(2, 9)});
       } else {

@@ -142,6 +142,7 @@ data::TokenInput packed_texts(const std::vector<std::vector<int64_t>>& texts) {
 TEST_F(OnnxModels, ABertGivesItsLogitsPackedAndPadded) {
   const auto bert = write_bert("m.onnx");
   const auto model = load_pretrained<SequenceClassifier>(file("m.onnx"));
+  EXPECT_EQ(model->token_types(), bert->token_types());
   EXPECT_EQ(family_of(file("m.onnx")).name, "onnx");
   EXPECT_EQ(kind_of_model(file("m.onnx")), ModelKind::kTexts);
   EXPECT_EQ(model->vocab_size(), bert->vocab_size());
@@ -151,6 +152,7 @@ TEST_F(OnnxModels, ABertGivesItsLogitsPackedAndPadded) {
   const StateView expected = expected_of("bert/bert_classifier");
   for (const bool pack : {true, false}) {
     data::TokenInput input = input_of(expected, pack);
+    expect_near(model->forward(input), bert->forward(input));
     input.token_types = {};
     expect_near(model->forward(input), bert->forward(input));
   }

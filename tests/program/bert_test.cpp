@@ -1,6 +1,7 @@
 // BERT and RoBERTa folders through the program: any tokenizer.json, every head, vectors of texts.
 
 #include <numeric>
+#include <random>
 
 #include "tern/models/bert/bert.h"
 #include "tern/tests/program/program.h"
@@ -55,13 +56,26 @@ class BertProgram : public ProgramTest {
     write(name + "/tokenizer.json", unigram().dump());
     write(name + "/tokenizer_config.json", R"({"tokenizer_class": "XLMRobertaTokenizer", "model_max_length": 14})");
   }
-  /// What a model of the library gives for tokens.
-  std::vector<double> logits(const std::string& name, const std::vector<int64_t>& ids) const {
+  /// What a model of the library gives for tokens, of which those from `second` on have the type 1.
+  std::vector<double> logits(const std::string& name, const std::vector<int64_t>& ids, size_t second = SIZE_MAX) const {
     NoGrad off;
     const auto model = models::BertClassifier::from_pretrained(file(name).string());
     model->eval();
-    return model->forward(data::padded_input(from_vector(ids, {1, static_cast<int64_t>(ids.size())})))
+    std::vector<int64_t> types(ids.size());
+    for (size_t i = second; i < types.size(); ++i) types[i] = 1;
+    const Shape shape = {1, static_cast<int64_t>(ids.size())};
+    return model->forward(data::padded_input(from_vector(ids, shape), {}, from_vector(types, shape)))
         .to_vector<double>();
+  }
+  /// The same with a template for pairs: <s> A </s> B </s>, the second text and its end of type 1.
+  void make_for_pairs(const std::string& golden, const std::string& name) const {
+    make(golden, name);
+    Json tokenizer = unigram();
+    Json pair = tokenizer["post_processor"]["single"];
+    pair.push_back({{"Sequence", {{"id", "B"}, {"type_id", 1}}}});
+    pair.push_back({{"SpecialToken", {{"id", "</s>"}, {"type_id", 1}}}});
+    tokenizer["post_processor"]["pair"] = pair;
+    write(name + "/tokenizer.json", tokenizer.dump());
   }
   static void expect_near(const Json& got, const std::vector<double>& want) {
     ASSERT_EQ(got.size(), want.size());
@@ -170,6 +184,93 @@ TEST_F(BertProgram, VectorsAndSimilarities) {
   expect_error(tern("predict bare --pool mean", "a\n"), 2, {"--pool is for --features and --similarity"});
   expect_error(tern("predict bare --features --pool median", "a\n"), 2, {"median", "mean"});
   expect_error(tern("predict bare --features --similarity", "a\tb\n"), 2, {"exclude each other"});
+}
+
+TEST_F(BertProgram, PairsAreOneSequence) {
+  make_for_pairs("bert_classifier", "model");
+  const std::vector<double> expected = logits("model", {0, 11, 7, 2, 12, 8, 2}, 4);
+  EXPECT_NE(expected, logits("model", {0, 11, 7, 2, 12, 8, 2}));
+  const std::string pair = R"({"text": "a movie", "text_pair": "it film"})";
+  expect_near(answer("predict model --jsonl", pair)["logits"], expected);
+  expect_near(answer("predict model --jsonl --pairs", pair)["logits"], expected);
+  // The longer text is cut first, here at the left.
+  expect_near(
+      answer("predict model --jsonl --max-length 6", R"({"text": "it", "text_pair": "a a a movie film"})")["logits"],
+      logits("model", {0, 12, 2, 7, 8, 2}, 3));
+  const std::string line = succeeds("predict model --pairs", "a movie\tit film\n\tfilm\n").out;
+  ASSERT_EQ(lines_of(line).size(), 2u);
+  write("rows.tsv", "sentence1\tsentence2\na movie\tit film\n\tfilm\n");
+  write("rows.jsonl", R"({"premise": "a movie", "hypothesis": "it film"})"
+                      "\n"
+                      R"({"premise": "", "hypothesis": "film"})");
+  for (const char* name : {"rows.tsv", "rows.jsonl"}) EXPECT_EQ(succeeds({"predict", "model", name}).out, line);
+  EXPECT_EQ(answer("predict model --jsonl --features", pair)["features"].size(), 24u);
+  EXPECT_NE(answer("predict model --jsonl --features", pair),
+            answer("predict model --jsonl --features", R"({"text": "a movie it film"})"));
+  // RoBERTa's one type is 0.
+  make_for_pairs("roberta_classifier", "roberta");
+  expect_near(answer("predict roberta --jsonl", pair)["logits"], logits("roberta", {0, 11, 7, 2, 12, 8, 2}));
+
+  const Json tokens = answer("tokenize --jsonl --special --vocab model/tokenizer.json", pair);
+  EXPECT_EQ(tokens["ids"], (Json{0, 11, 7, 2, 12, 8, 2}));
+  EXPECT_EQ(tokens["token_types"], (Json{0, 0, 0, 0, 1, 1, 1}));
+  EXPECT_EQ(answer("tokenize --jsonl --vocab model/tokenizer.json", pair)["token_types"], (Json{0, 0, 1, 1}));
+  EXPECT_EQ(succeeds("tokenize --special --max-length 5 --vocab model/tokenizer.json rows.tsv").out,
+            "0 7 2 8 2\n0 2 8 2\n");
+}
+
+TEST_F(BertProgram, PairsThatAreRefused) {
+  make_for_pairs("bert_classifier", "model");
+  expect_error(tern("predict model --pairs", "one text\n"), 1, {"stdin:1", "two texts with one tab"});
+  expect_error(tern("predict model --pairs --jsonl", "{\"text\": \"a\"}\n"), 1, {"stdin:1", "\"text_pair\""});
+  expect_error(tern("predict model --jsonl", "{\"text\": \"a\", \"text_pair\": 3}\n"), 1, {"\"text_pair\""});
+  Result mixed = tern("predict model --jsonl", "{\"text\": \"a\"}\n{\"text\": \"b\", \"text_pair\": \"c\"}\n");
+  EXPECT_EQ(lines_of(mixed.out).size(), 1u);
+  mixed.out.clear();
+  expect_error(mixed, 1, {"'b': two texts after inputs of one", "separate calls"});
+  write("single.csv", "text\na\n");
+  expect_error(tern("predict model --pairs single.csv"), 1, {"single.csv: expected two texts a row"});
+  make("bert_classifier", "without");
+  expect_error(tern("predict without --pairs", "a\tb\n"), 1, {"tokenizer.json", "no template for a pair of texts"});
+  make_for_pairs("roberta_tagger", "tags");
+  expect_error(tern("predict tags --pairs", "a\tb\n"), 1, {"tags: the input has pairs of texts", "classifiers"});
+}
+
+/// The label says which of the two texts has the word: only their types and places tell.
+TEST_F(BertProgram, PairsAreTrainedOnAndEvaluated) {
+  make_for_pairs("bert_classifier", "model");
+  std::mt19937_64 fixed(5);  // a run that must learn
+  std::string rows = "question,sentence,label\n";
+  const std::vector<std::string> words = {"movie", "film", "it", "was", "a"};
+  for (int row = 0; row < 120; ++row) {
+    std::string texts[2];
+    for (std::string& text : texts)
+      for (uint64_t i = fixed() % 3; i > 0; --i) text += words[fixed() % words.size()] + " ";
+    const uint64_t which = fixed() % 2;
+    texts[which] += "great";
+    rows += texts[0] + "," + texts[1] + "," + (which == 0 ? "first" : "second") + "\n";
+  }
+  write("pairs.csv", rows);
+  const Result trained = succeeds(
+      "train bert --init model --data pairs.csv --out run --epochs 30 --lr 1e-2 --batch-size 8 --dropout 0 --threads "
+      "1");
+  EXPECT_TRUE(has(trained.err, "data: rows are pairs of texts"));
+  EXPECT_EQ(answer("predict run --jsonl", R"({"text": "it was great", "text_pair": "a film"})")["label"], "first");
+  EXPECT_EQ(answer("predict run --jsonl", R"({"text": "it was", "text_pair": "a great film"})")["label"], "second");
+  const Json evaluated = answer("eval run --json --quiet --data pairs.csv");
+  EXPECT_GE(evaluated["accuracy"].get<double>(), 0.9);
+  // The loss of eval is that of the logits of predict.
+  double loss = 0;
+  int64_t row = 0;
+  const std::vector<std::string> lines = lines_of(rows);
+  for (const Json& found : json_lines(succeeds("predict run pairs.csv --jsonl").out)) {
+    const auto logits = found["logits"].get<std::vector<double>>();
+    double sum = 0;
+    for (const double v : logits) sum += std::exp(v);
+    loss += std::log(sum) - logits[lines[static_cast<size_t>(++row)].ends_with("first") ? 0 : 1];
+  }
+  ASSERT_EQ(row, 120);
+  EXPECT_NEAR(evaluated["loss"].get<double>(), loss / 120, 1e-5);
 }
 
 }  // namespace

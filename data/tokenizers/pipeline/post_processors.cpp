@@ -8,6 +8,44 @@ namespace {
 
 constexpr std::int64_t kMaxLength = std::int64_t{1} << 40;
 constexpr std::int64_t kMaxPadding = 1 << 20;  // a file's claim alone must not allocate more
+constexpr std::int64_t kMaxType = 1 << 20;
+
+/// Without token types.
+PairPattern roberta_pair(std::int32_t cls, std::int32_t sep) {
+  using enum PairPattern::Source;
+  return {{{kSpecial, {cls}}, {kFirst}, {kSpecial, {sep, sep}}, {kSecond}, {kSpecial, {sep}}}};
+}
+
+/// The ids of a piece of a template, {"SpecialToken": {"id": ...}}.
+std::vector<std::int32_t> special_ids(const JsonField& token, const JsonField& special) {
+  const JsonField ids = special.at(token.at("id").text().c_str()).at("ids");
+  std::vector<std::int32_t> found;
+  for (std::size_t k = 0; k < ids.size(); ++k) found.push_back(ids[k].token_id());
+  return found;
+}
+
+PairPattern read_pair(const JsonField& pieces, const JsonField& special) {
+  using Source = PairPattern::Source;
+  PairPattern pattern;
+  for (std::size_t i = 0; i < pieces.size(); ++i) {
+    const auto sequence = pieces[i].find("Sequence");
+    const JsonField piece = sequence ? *sequence : pieces[i].at("SpecialToken");
+    PairPattern::Part part{.type = static_cast<std::int32_t>(piece.at("type_id").integer(0, kMaxType))};
+    if (sequence) {
+      const JsonField id = piece.at("id");
+      if (id.text() != "A" && id.text() != "B") id.reject("the sequence A or B");
+      part.source = id.text() == "A" ? Source::kFirst : Source::kSecond;
+    } else {
+      part.ids = special_ids(piece, special);
+    }
+    pattern.parts.push_back(std::move(part));
+  }
+  // A file's claim alone must not multiply a text.
+  for (const Source source : {Source::kFirst, Source::kSecond})
+    TERN_CHECK(std::ranges::count(pattern.parts, source, &PairPattern::Part::source) <= 1, pieces.where(),
+               ": the template repeats a sequence; Tern supports each once");
+  return pattern;
+}
 
 }  // namespace
 
@@ -24,7 +62,9 @@ void PostProcessor::read(const JsonField& field) {
       if (token.size() != 2) token.reject("[token, id]");
       return token[1].token_id();
     };
-    steps_.push_back({{false, {id_of("cls")}}, {true, {}}, {false, {id_of("sep")}}});
+    const std::int32_t cls = id_of("cls"), sep = id_of("sep");
+    steps_.push_back({{false, {cls}}, {true, {}}, {false, {sep}}});
+    pairs_.push_back(type == "BertProcessing" ? bert_pair(cls, sep) : roberta_pair(cls, sep));
     added_ += 2;
   } else if (type == "TemplateProcessing") {
     read_template(field);
@@ -43,10 +83,7 @@ void PostProcessor::read_template(const JsonField& field) {
       step.push_back({true, {}});
       continue;
     }
-    const JsonField token = piece.at("SpecialToken");
-    const JsonField ids = special.at(token.at("id").text().c_str()).at("ids");
-    Part part{false, {}};
-    for (std::size_t k = 0; k < ids.size(); ++k) part.ids.push_back(ids[k].token_id());
+    Part part{false, special_ids(piece.at("SpecialToken"), special)};
     added_ += part.ids.size();
     step.push_back(std::move(part));
   }
@@ -55,6 +92,8 @@ void PostProcessor::read_template(const JsonField& field) {
   TERN_CHECK(repeats <= 1, single.where(), ": the template repeats the sequence ", repeats,
              " times; Tern supports it once");
   steps_.push_back(std::move(step));
+  const auto pair = field.find("pair");
+  pairs_.push_back(pair ? read_pair(*pair, special) : PairPattern());
 }
 
 void PostProcessor::apply(std::vector<std::int32_t>& ids, bool special) const {
@@ -76,6 +115,16 @@ TokensAround PostProcessor::around(const std::string& name) const {
   const auto place = std::ranges::find(ids, kSequence);
   TERN_CHECK(place != ids.end(), name, ": the post-processor's template leaves out the text");
   return {{ids.begin(), place}, {place + 1, ids.end()}};
+}
+
+PairPattern PostProcessor::pair(const std::string& name) const {
+  using Source = PairPattern::Source;
+  if (pairs_.empty()) return {{{Source::kFirst}, {Source::kSecond, {}, 1}}};
+  TERN_CHECK(pairs_.size() == 1, name, ": Tern joins two texts by one post-processor, here are ", pairs_.size());
+  for (const Source source : {Source::kFirst, Source::kSecond})
+    TERN_CHECK(std::ranges::count(pairs_[0].parts, source, &PairPattern::Part::source) == 1, name,
+               ": the post-processor has no template for a pair of texts with A and B");
+  return pairs_[0];
 }
 
 Truncation::Truncation(const JsonField& field)

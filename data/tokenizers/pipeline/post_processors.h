@@ -1,11 +1,12 @@
 #pragma once
-// The post-processors of a tokenizer.json, and its truncation and padding, for single sequences.
+// The post-processors of a tokenizer.json, and its truncation and padding.
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <vector>
 
+#include "tern/data/tokenizers/pair_pattern.h"
 #include "tern/data/tokenizers/pipeline/json_field.h"
 #include "tern/data/tokenizers/tokenizer.h"
 
@@ -23,6 +24,9 @@ class PostProcessor {
   /// The special tokens before and behind a sequence. Throws Error, which begins with `name`, if a template leaves out
   /// the sequence.
   TokensAround around(const std::string& name) const;
+  /// What becomes of two sequences. Throws Error, which begins with `name`, if a template does not say it, and for more
+  /// than one post-processor that adds tokens.
+  PairPattern pair(const std::string& name) const;
   /// The number of special tokens.
   std::size_t added() const { return added_; }
   /// Checks that every id is that of a token: calls check(id).
@@ -30,6 +34,9 @@ class PostProcessor {
   void for_each_id(const Check& check) const {
     for (const std::vector<Part>& step : steps_)
       for (const Part& part : step)
+        for (const std::int32_t id : part.ids) check(id);
+    for (const PairPattern& pair : pairs_)
+      for (const PairPattern::Part& part : pair.parts)
         for (const std::int32_t id : part.ids) check(id);
   }
 
@@ -42,6 +49,7 @@ class PostProcessor {
   void read_template(const JsonField& field);
 
   std::vector<std::vector<Part>> steps_;
+  std::vector<PairPattern> pairs_;  // of each step; empty where a template has none
   std::size_t added_ = 0;
 };
 

@@ -1,5 +1,7 @@
 #include "tern/data/tokenizers/pipeline/pre_tokenizers.h"
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 
 #include "tern/data/tokenizers/characters.h"
@@ -137,6 +139,43 @@ struct WhitespaceSplitter : PreTokenizer {
         kind = now;
       }
       if (kind != 0) Words::append_part(out, word, start, text.size());
+    }
+    words.list = std::move(out);
+  }
+};
+
+struct ScriptRange {
+  std::uint32_t first;  // of the code points up to the next range
+  std::uint8_t script;
+};
+#include "tern/data/tokenizers/unicode/scripts.inc"
+
+/// Hiragana, katakana and ideographs are of one script; 0 is that of what goes with any other.
+std::uint8_t script_of(char32_t c) {
+  const auto after = std::upper_bound(std::begin(kScriptRanges), std::end(kScriptRanges), c,
+                                      [](char32_t value, const ScriptRange& range) { return value < range.first; });
+  return (after - 1)->script;
+}
+
+/// Splits where the script changes. What goes with any script stays with the code point before it; before the first
+/// code point of a script it is dropped, as by the library.
+struct ScriptSplitter : PreTokenizer {
+  void apply(Words& words) const override {
+    std::vector<Word> out;
+    for (const Word& word : words.list) {
+      const std::string_view text = words.view(word);
+      const char* const begin = text.data();
+      std::size_t start = 0;
+      int last = 0;
+      for (const char *p = begin, *end = begin + text.size(); p < end;) {
+        const auto at = static_cast<std::size_t>(p - begin);
+        const int script = script_of(unicode::next_code_point(p, end));
+        if (script == 0 || script == last) continue;
+        if (last != 0) Words::append_part(out, word, start, at);
+        start = at;
+        last = script;
+      }
+      if (last != 0) Words::append_part(out, word, start, text.size());
     }
     words.list = std::move(out);
   }
@@ -301,6 +340,7 @@ std::unique_ptr<const PreTokenizer> read_one(const JsonField& field, bool last,
         unicode::kNumeric, field.at("individual_digits").boolean() ? Behavior::kIsolated : Behavior::kContiguous);
   if (type == "Split") return std::make_unique<PatternSplitter>(field);
   if (type == "CharDelimiterSplit") return std::make_unique<DelimiterSplitter>(field);
+  if (type == "UnicodeScripts") return std::make_unique<ScriptSplitter>();
   if (type == "FixedLength") return std::make_unique<FixedLengthSplitter>(field);
   fail(field.where(), ": Tern does not have the pre-tokenizer ", shortened(field.at("type").value()));
 }

@@ -199,6 +199,8 @@ std::int64_t TokenizerJson::vocab_size() const { return std::max(parts_->model->
 
 TokensAround TokenizerJson::around() const { return parts_->post_processor.around(parts_->name); }
 
+PairPattern TokenizerJson::pair() const { return parts_->post_processor.pair(parts_->name); }
+
 std::optional<std::int32_t> TokenizerJson::special(SpecialToken token) const {
   const std::string& text = parts_->special[static_cast<std::size_t>(token)];
   return text.empty() ? std::nullopt : id(text);

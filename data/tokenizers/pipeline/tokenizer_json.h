@@ -37,6 +37,7 @@ class TokenizerJson final : public Tokenizer {
   std::optional<std::int32_t> id(std::string_view token) const override;
   std::int64_t vocab_size() const override;
   TokensAround around() const override;
+  PairPattern pair() const override;
   std::optional<std::int32_t> special(SpecialToken token) const override;
   TextLimits limits() const override;
   /// Writes DIR/tokenizer.json and DIR/tokenizer_config.json.

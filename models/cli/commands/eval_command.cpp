@@ -137,7 +137,7 @@ Evaluated evaluate_texts(const EvalOptions& a, const EvalPlan& plan, dist::World
   compare_rows(
       rows, [&] { return data.texts.content_hash() + " and the labels " + data.labels_hash(); }, world);
   const int64_t length = models::token_limit(model, pipeline.tokenizer(), plan.max_length);
-  const auto tokens = tokenize_texts(data.texts, pipeline.tokenizer(), length, log);
+  const auto tokens = tokenize_texts(data.texts, pipeline, length, log);
   const std::vector<int32_t> labels = kind == data::LabelKind::kOne ? data.texts.labels : std::vector<int32_t>();
   return with_damage(models::evaluate(model, tokens, labels, rows, a.batch_tokens, models::filler(pipeline.tokenizer()),
                                       options, data.transform()),

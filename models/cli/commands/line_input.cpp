@@ -40,27 +40,57 @@ void LineInput::require_text(const std::string& line) const {
              "; give a text file, a .csv, .tsv or .jsonl file with a text column, or for images a model of images");
 }
 
-void for_each_text(const std::string& file, bool jsonl,
-                   const std::function<void(const std::string& text, bool pauses)>& use) {
-  if (data::is_text_table(file)) return data::read_texts(file, [&](const std::string& text) { use(text, false); });
+namespace {
+
+std::string expected_string(const std::string& key) { return "expected an object with a string \"" + key + "\""; }
+
+nlohmann::json object_in(const std::string& line, const std::string& key, const std::string& place) {
+  try {
+    return parse_json(line, place);
+  } catch (const Error& error) {
+    fail(error.what(), "; ", expected_string(key));
+  }
+}
+
+std::string string_under(const nlohmann::json& object, const std::string& key, const std::string& place) {
+  const auto found = object.is_object() ? object.find(key) : object.end();
+  TERN_CHECK(found != object.end() && found->is_string(), place, ": ", expected_string(key));
+  return found->get<std::string>();
+}
+
+GivenText text_of_object(const std::string& line, bool pairs, const std::string& place) {
+  const nlohmann::json object = object_in(line, "text", place);
+  GivenText given{string_under(object, "text", place)};
+  if (pairs || object.contains("text_pair")) given.pair = string_under(object, "text_pair", place);
+  return given;
+}
+
+GivenText text_of_line(const std::string& line, bool pairs, const std::string& place) {
+  if (!pairs) return {line};
+  const size_t tab = line.find('\t');
+  TERN_CHECK(tab != std::string::npos && line.find('\t', tab + 1) == std::string::npos, place,
+             ": expected two texts with one tab between them");
+  return {line.substr(0, tab), line.substr(tab + 1)};
+}
+
+}  // namespace
+
+void for_each_text(const std::string& file, const LineForm& form,
+                   const std::function<void(const GivenText& text, bool pauses)>& use) {
+  if (data::is_text_table(file))
+    return data::read_texts(file, [&](const data::TextRow& row) {
+      TERN_CHECK(row.pair || !form.pairs, file, ": expected two texts a row, text and text_pair, got one");
+      use({std::string(row.text), row.pair ? std::optional(std::string(*row.pair)) : std::nullopt}, false);
+    });
   LineInput input(file);
   for (std::string line; input.next(line);) {
-    if (jsonl && line.find_first_not_of(" \t") == std::string::npos) continue;
-    use(jsonl ? string_in(line, "text", input.place()) : line, input.pauses());
+    if (form.jsonl && line.find_first_not_of(" \t") == std::string::npos) continue;
+    use((form.jsonl ? text_of_object : text_of_line)(line, form.pairs, input.place()), input.pauses());
   }
 }
 
 std::string string_in(const std::string& line, const std::string& key, const std::string& place) {
-  const std::string expected = "expected an object with a string \"" + key + "\"";
-  nlohmann::json object;
-  try {
-    object = parse_json(line, place);
-  } catch (const Error& error) {
-    fail(error.what(), "; ", expected);
-  }
-  const auto found = object.is_object() ? object.find(key) : object.end();
-  TERN_CHECK(found != object.end() && found->is_string(), place, ": ", expected);
-  return found->get<std::string>();
+  return string_under(object_in(line, key, place), key, place);
 }
 
 }  // namespace tern::cli

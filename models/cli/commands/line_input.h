@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 #include "tern/core/io/input_file.h"
@@ -33,11 +34,24 @@ class LineInput {
   int64_t number_ = 0;
 };
 
+/// A text for predict or tokenize, or two that belong together.
+struct GivenText {
+  std::string text;
+  std::optional<std::string> pair = {};
+};
+
+/// How the lines of a file that is no table, and of standard input, are read.
+struct LineForm {
+  bool jsonl = false;  // objects with a string "text" and maybe "text_pair"; blank lines are skipped
+  bool pairs = false;  // two texts with a tab between them, objects with both strings
+};
+
 /// Calls use(text, pauses) for each text of a file of predict and tokenize. Of a .csv, .tsv or .jsonl file these are
-/// the texts that --data would read; of another file, and of standard input ("-"), the lines, or with `jsonl` the
-/// strings under "text" in lines that are JSON objects, where blank lines are skipped. pauses: LineInput::pauses().
-void for_each_text(const std::string& file, bool jsonl,
-                   const std::function<void(const std::string& text, bool pauses)>& use);
+/// the rows that --data would read; of another file, and of standard input ("-"), the lines. pauses:
+/// LineInput::pauses(). Throws Error with the place for a line of another form, and for a table without pairs where
+/// form.pairs asks for them.
+void for_each_text(const std::string& file, const LineForm& form,
+                   const std::function<void(const GivenText& text, bool pauses)>& use);
 
 /// The string under `key` in a line that is a JSON object. Errors begin with `place`.
 std::string string_in(const std::string& line, const std::string& key, const std::string& place);

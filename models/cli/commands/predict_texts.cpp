@@ -20,27 +20,44 @@ class TextPredictor : public Predictor {
   using Predictor::Predictor;
 
  protected:
-  /// Empty texts are never given.
+  /// Empty groups are never given.
   virtual void answer(const std::vector<std::string>& texts) = 0;
-
-  void add(const std::string& text, bool pauses) {
-    texts_.push_back(text);
-    bytes_ += text.size();
-    if (texts_.size() >= 256 || bytes_ >= size_t{1} << 20 || pauses) flush();
+  /// Of pairs of texts.
+  virtual void answer_pairs(const std::vector<std::string>& /*texts*/, const std::vector<std::string>& /*pairs*/) {
+    fail(a_.dir, ": the input has pairs of texts (text and text_pair); these are for classifiers and --similarity");
   }
-  void read_all() override {
-    const auto use = [this](const std::string& text, bool pauses) { add(text, pauses); };
-    if (a_.files.empty()) for_each_text("-", a_.jsonl, use);
-    for (const std::string& file : a_.files) for_each_text(file, a_.jsonl, use);
-  }
-  void flush() override {
-    bytes_ = 0;
-    const std::vector<std::string> texts = std::exchange(texts_, {});
-    if (!texts.empty()) answer(texts);
-  }
+  /// Whether every line must hold two texts.
+  virtual bool needs_pairs() const { return a_.pairs; }
 
  private:
-  std::vector<std::string> texts_;
+  void add(const GivenText& given, bool pauses) {
+    TERN_CHECK(!pairs_given_ || *pairs_given_ == given.pair.has_value(), "'", tern::detail::printable(given.text),
+               given.pair ? "': two texts after inputs of one" : "': one text after inputs of two",
+               "; give both kinds in separate calls");
+    pairs_given_ = given.pair.has_value();
+    texts_.push_back(given.text);
+    if (given.pair) pairs_.push_back(*given.pair);
+    bytes_ += given.text.size() + (given.pair ? given.pair->size() : 0);
+    if (texts_.size() >= 256 || bytes_ >= size_t{1} << 20 || pauses) flush();
+  }
+  void read_all() final {
+    const LineForm form{.jsonl = a_.jsonl, .pairs = needs_pairs()};
+    const auto use = [this](const GivenText& given, bool pauses) { add(given, pauses); };
+    if (a_.files.empty()) for_each_text("-", form, use);
+    for (const std::string& file : a_.files) for_each_text(file, form, use);
+  }
+  void flush() final {
+    bytes_ = 0;
+    const std::vector<std::string> texts = std::exchange(texts_, {}), pairs = std::exchange(pairs_, {});
+    if (texts.empty()) return;
+    if (pairs.empty())
+      answer(texts);
+    else
+      answer_pairs(texts, pairs);
+  }
+
+  std::vector<std::string> texts_, pairs_;
+  std::optional<bool> pairs_given_;
   size_t bytes_ = 0;
 };
 
@@ -56,6 +73,12 @@ class LabelPredictor final : public TextPredictor {
       print(pipeline_.features(texts, a_.max_length), texts);
     else
       print(pipeline_.predict(texts, a_.max_length), pipeline_.model(), texts);
+  }
+  void answer_pairs(const std::vector<std::string>& texts, const std::vector<std::string>& pairs) override {
+    if (a_.features)
+      print(pipeline_.pair_features(texts, pairs, a_.max_length), texts);
+    else
+      print(pipeline_.predict_pairs(texts, pairs, a_.max_length), pipeline_.model(), texts);
   }
 
   const models::TextPipeline pipeline_;
@@ -78,39 +101,14 @@ class VectorPredictor : public TextPredictor {
   const models::SentenceEmbedder embedder_;
 };
 
-/// Lines of two texts. The texts of a group are one list, in which pairs follow one another.
+/// How alike the two texts of a pair are.
 class SimilarityPredictor final : public VectorPredictor {
  public:
   using VectorPredictor::VectorPredictor;
 
  private:
-  void read_all() override {
-    std::vector<std::string> files = a_.files;
-    if (files.empty()) files.emplace_back("-");
-    for (const std::string& file : files) {
-      const bool json = a_.jsonl || file.ends_with(".jsonl");
-      LineInput input(file);
-      for (std::string line; input.next(line);) {
-        if (json && line.find_first_not_of(" \t") == std::string::npos) continue;
-        const size_t tab = line.find('\t');
-        TERN_CHECK(json || (tab != std::string::npos && line.find('\t', tab + 1) == std::string::npos), input.place(),
-                   ": expected two texts with one tab between them");
-        add(json ? string_in(line, "text", input.place()) : line.substr(0, tab), false);
-        add(json ? string_in(line, "text_pair", input.place()) : line.substr(tab + 1), input.pauses());
-      }
-    }
-  }
-
-  /// A group may end between the texts of a pair: the first one waits.
-  void answer(const std::vector<std::string>& texts) override {
-    waiting_.insert(waiting_.end(), texts.begin(), texts.end());
-    std::vector<std::string> first, second;
-    for (size_t i = 0; i + 1 < waiting_.size(); i += 2) {
-      first.push_back(std::move(waiting_[i]));
-      second.push_back(std::move(waiting_[i + 1]));
-    }
-    waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(2 * first.size()));
-    if (first.empty()) return;
+  bool needs_pairs() const override { return true; }
+  void answer_pairs(const std::vector<std::string>& first, const std::vector<std::string>& second) override {
     const Tensor similarities =
         embedder_.similarity(embedder_.embed(first, a_.max_length), embedder_.embed(second, a_.max_length));
     const std::vector<float> values = similarities.to_vector<float>();
@@ -120,8 +118,6 @@ class SimilarityPredictor final : public VectorPredictor {
     }
     end_output();
   }
-
-  std::vector<std::string> waiting_;
 };
 
 /// The label of each token: fields of a token and its label by turns.

@@ -27,6 +27,10 @@ struct PredictOptions : ModelOptions {
   bool jsonl = option(&Self::jsonl, false, "--jsonl",
                       "lines are {\"text\": ...} or {\"image\": FILE}; answers {\"label\", \"score\", \"logits\"}, of "
                       "several labels {\"labels\", \"scores\", \"logits\"}, of regression {\"value\"}");
+  bool pairs = option(&Self::pairs, false, "--pairs",
+                      "for classifiers of pairs: a line holds two texts with a tab between them, or with --jsonl "
+                      "{\"text\", \"text_pair\"}; rows of files with two texts are pairs without it",
+                      For::kTexts);
   bool features =
       option(&Self::features, false, "--features",
              "in place of labels what the classifier's last layer reads of each input, numbers with tabs between them; "

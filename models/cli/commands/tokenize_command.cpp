@@ -31,7 +31,10 @@ struct TokenizeOptions : CommonOptions {
   bool special =
       option(&Self::special, false, "--special", "with the tokens that are put around a text, as [CLS] and [SEP]");
   bool cased = option(&Self::cased, false, "--cased", "keep case and accents");
-  bool jsonl = option(&Self::jsonl, false, "--jsonl", "lines are {\"text\": ...}; answers {\"ids\": [...]}");
+  bool jsonl =
+      option(&Self::jsonl, false, "--jsonl",
+             "lines are {\"text\": ...}; answers {\"ids\": [...]}; of a pair of texts, which has also \"text_pair\", "
+             "with \"token_types\"");
   int64_t max_length = option(&Self::max_length, 0, "--max-length", "cut to this many tokens, special ones included",
                               Bounds{2, int64_t{1} << 40});
 };
@@ -60,6 +63,18 @@ class ChosenTokenizer {
   }
 
   const data::Tokenizer& get() const { return *tokenizer_; }
+  /// Two texts as one sequence. The truncation and padding of a tokenizer.json do not apply, as in transformers.
+  data::TypedIds encode_pair(const std::string& text, const std::string& pair, bool special, size_t limit) const {
+    data::PairPattern pattern = get().pair();
+    if (!special)
+      std::erase_if(pattern.parts, [](const auto& part) { return part.source == data::PairPattern::Source::kSpecial; });
+    data::TypedIds joined;
+    std::vector<int32_t> first, second;
+    get().encode(text, first);
+    get().encode(pair, second);
+    pattern.append(std::move(first), std::move(second), limit, get().limits().cuts_left, joined);
+    return joined;
+  }
   std::vector<int32_t> encode(const std::string& text, bool special, size_t limit) const {
     if (json_ && limit == data::Tokenizer::kNoLimit) return json_->encode_as_library(text, special);
     if (special) return get().encode_special(text, limit);
@@ -80,7 +95,7 @@ class LineTokenizer {
       : a_(arguments), tokenizer_(tokenizer) {}
 
   void read(const std::string& file) {
-    for_each_text(file, a_.jsonl, [&](const std::string& text, bool pauses) {
+    for_each_text(file, {.jsonl = a_.jsonl}, [&](const GivenText& text, bool pauses) {
       write(text);
       check_output();
       if (pauses) std::cout.flush();
@@ -88,11 +103,14 @@ class LineTokenizer {
   }
 
  private:
-  void write(const std::string& text) {
+  void write(const GivenText& text) {
     const size_t limit = a_.max_length > 0 ? static_cast<size_t>(a_.max_length) : data::Tokenizer::kNoLimit;
-    const std::vector<int32_t> ids = tokenizer_.encode(text, a_.special, limit);
+    const auto [ids, types] = text.pair ? tokenizer_.encode_pair(text.text, *text.pair, a_.special, limit)
+                                        : data::TypedIds{tokenizer_.encode(text.text, a_.special, limit), {}};
     if (a_.jsonl && !a_.tokens) {
-      std::cout << json_text(Json::object({{"ids", ids}})) << '\n';
+      Json answer = Json::object({{"ids", ids}});
+      if (text.pair) answer["token_types"] = types;
+      std::cout << json_text(answer) << '\n';
       return;
     }
     std::vector<std::string> words;

@@ -107,6 +107,7 @@ LabelledTexts load_texts(const std::string& source, std::optional<data::LabelKin
     all.labels = std::move(set.label_names);
     all.targets = set.targets;
   }
+  if (all.texts.has_pairs()) log("data: rows are pairs of texts");
   if (all.texts.invalid_utf8 > 0)
     log("data: " + std::to_string(all.texts.invalid_utf8) + " invalid UTF-8 sequences were replaced by U+FFFD");
   return all;
@@ -117,11 +118,13 @@ data::ImageSet load_image_set(const std::string& source, const std::vector<std::
   return load(data::load_images, data::named_image_sets(), source, known_labels, log);
 }
 
-std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextSet& texts, const data::Tokenizer& tokenizer,
+std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextSet& texts, const models::TextPipeline& pipeline,
                                                      int64_t max_length, const models::Log& log) {
+  const data::Tokenizer& tokenizer = pipeline.tokenizer();
   data::TokenizeOptions options = data::tokenize_options(tokenizer, max_length);
   options.threads = kernels::num_threads();
   options.log = log;
+  if (texts.has_pairs()) options.pair = models::pair_pattern(pipeline.model(), tokenizer);
   const auto encode = [&](std::string_view text, std::vector<int32_t>& ids) {
     check_interrupted();
     tokenizer.encode(text, ids);

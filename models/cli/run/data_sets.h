@@ -13,6 +13,7 @@
 #include "tern/data/datasets/token_set.h"
 #include "tern/data/tokenizers/tokenizer.h"
 #include "tern/models/log.h"
+#include "tern/models/text/text_pipeline.h"
 
 namespace tern::cli {
 
@@ -47,9 +48,9 @@ LabelledTexts load_texts(const std::string& source, std::optional<data::LabelKin
 data::ImageSet load_image_set(const std::string& source, const std::vector<std::string>& known_labels,
                               const models::Log& log);
 
-/// The ids of every text with the tokens around it, [CLS] and [SEP], at most max_length each; from the cache where it
-/// can be.
-std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextSet& texts, const data::Tokenizer& tokenizer,
+/// The ids of every text, or pair of texts, with the tokens around it, [CLS] and [SEP], at most max_length each; from
+/// the cache where it can be.
+std::shared_ptr<const data::TokenSet> tokenize_texts(const data::TextSet& texts, const models::TextPipeline& pipeline,
                                                      int64_t max_length, const models::Log& log);
 
 /// The tokenizer that --tokenizer names, or that of the model at this path. Throws Error if there is none.

@@ -22,7 +22,7 @@ class TextWorkload final : public Workload {
     split(data_.texts, data_.kind, given, given.split, data_.labels, data_.targets);
     make_pipeline(given);
     const int64_t max_positions = models::token_limit(pipeline_->model(), pipeline_->tokenizer());
-    tokens_ = tokenize_texts(data_.texts, pipeline_->tokenizer(), max_length_of(given, max_positions), setting.log);
+    tokens_ = tokenize_texts(data_.texts, *pipeline_, max_length_of(given, max_positions), setting.log);
     plan_.emplace(plan_run(given, TextFacts{.data = data_.texts.name,
                                             .max_positions = max_positions,
                                             .train_tokens = train_tokens(),
@@ -105,10 +105,11 @@ class TextWorkload final : public Workload {
   }
 
   void make_pipeline(const TrainArguments& given) {
-    models::BuildOptions options{.labels = data_.labels,
-                                 .label_kind = data_.kind,
-                                 .dropout = text_dropout_of(given, data_.texts.bytes.size()),
-                                 .max_length = given.max_length};
+    models::BuildOptions options{
+        .labels = data_.labels,
+        .label_kind = data_.kind,
+        .dropout = text_dropout_of(given, data_.texts.bytes.size() + data_.texts.pair_bytes.size()),
+        .max_length = given.max_length};
     const std::string path = model_path();
     auto model = models::model_as<models::SequenceClassifier>(build(given, preset_of(given), options), given.model);
     pipeline_.emplace(std::move(model), path.empty()

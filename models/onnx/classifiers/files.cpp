@@ -48,8 +48,10 @@ void read_config_file(const std::string& path, const OnnxFacts& facts, OnnxConfi
   fields.read("max_position_embeddings", config.max_positions);
   fields.read("vocab_size", config.vocab_size);
   fields.read("pad_token_id", config.padding_id);
-  TERN_CHECK(config.max_positions >= 0 && config.vocab_size >= 0 && config.padding_id >= 0, path,
-             ": \"max_position_embeddings\", \"vocab_size\" and \"pad_token_id\" must not be negative");
+  fields.read("type_vocab_size", config.token_types);
+  TERN_CHECK(std::min({config.max_positions, config.vocab_size, config.padding_id, config.token_types}) >= 0, path,
+             ": \"max_position_embeddings\", \"vocab_size\", \"pad_token_id\" and \"type_vocab_size\" must not be "
+             "negative");
   if (counts_from_padding(type) && config.max_positions > 0)
     config.max_positions = std::max<int64_t>(1, config.max_positions - config.padding_id - 1);
   if (const nlohmann::json* names = fields.take("architectures");
@@ -143,6 +145,7 @@ std::string onnx_config_json(const OnnxConfig& config) {
   if (config.max_positions > 0) json["max_position_embeddings"] = config.max_positions;
   if (config.vocab_size > 0) json["vocab_size"] = config.vocab_size;
   json["pad_token_id"] = config.padding_id;
+  json["type_vocab_size"] = config.token_types;
   write_labels(json, config.labels);
   json["problem_type"] = problem_type(config.label_kind);
   return json.dump(2) + "\n";

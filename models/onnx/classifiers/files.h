@@ -31,6 +31,7 @@ struct OnnxConfig {
   std::string architecture = {};  // of config.json, "BertForMaskedLM"; empty: unknown
   int64_t max_positions = 0;      // tokens; 0: unknown
   int64_t vocab_size = 0;         // 0: unknown
+  int64_t token_types = 2;        // that the network tells apart if it reads them
   int64_t padding_id = 0;
   std::string preprocessing = {};  // the content of a preprocessor_config.json in the file's metadata
 };

@@ -69,6 +69,9 @@ class OnnxTextModel : public OnnxModel<Base> {
   int64_t vocab_size() const override {
     return this->config_.vocab_size > 0 ? this->config_.vocab_size : std::numeric_limits<int64_t>::max();
   }
+  int64_t token_types() const override {
+    return this->network_.roles().token_types >= 0 ? std::max<int64_t>(1, this->config_.token_types) : 1;
+  }
   int64_t max_positions() const override {
     constexpr int64_t kUnknown = 1 << 24;
     return this->config_.max_positions > 0 ? this->config_.max_positions : kUnknown;

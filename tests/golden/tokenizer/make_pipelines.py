@@ -202,6 +202,14 @@ def wordlevel():
                  pre_tokenizers.Sequence(parts))
 
 
+def scripts():
+    """A mark in front of every word, and no merges: the ids show where UnicodeScripts splits."""
+    vocabulary = {token: i for i, token in enumerate(["<unk>", "▁"] + BYTES)}
+    t = Tokenizer(models.BPE(vocabulary, [], unk_token="<unk>", byte_fallback=True))
+    t.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.UnicodeScripts(), pre_tokenizers.Metaspace(split=False)])
+    return t
+
+
 RULES = {"A": "a", "é": "e", "e\u0301": "e", "ﬁ": "fi", "\t": " ", "\u3000": " ", "①": "1", "\u0301": "", "が": "ga",
          "か\u3099": "ga", "한": "han", "\u1112\u1161": "ha", "👍": "ok", "👍🏽": "no", "क्": "k", "🇩": "D", "\r\n": "|"}
 
@@ -252,6 +260,8 @@ TOKENIZERS = {
     "unigram_charsmap": unigram_charsmap,
     "wordlevel": wordlevel,
 }
+if FOLDER:
+    TOKENIZERS["scripts"] = scripts
 
 TEXTS = [
     "", " ", "  ", "Hello, world", " leading and  double   spaces \t\n\r\n  end ", "don't I'LL we'Ve it'ſ 'RE 'x",
@@ -289,7 +299,8 @@ COMPONENTS = {
       + [pre_tokenizers.Split(Regex(p), b, i) for p, b, i in
          ((r"\s+", "removed", False), (r"\p{N}{1,3}", "isolated", False), ("[0-9][0-9][0-9]", "isolated", False),
           (r"[\p{L}\p{M}]+", "removed", True), (r"\d", "merged_with_previous", False), ("[^a-z]", "contiguous", False))]
-      + [pre_tokenizers.Split("b", "merged_with_next"), pre_tokenizers.Split(" ", "merged_with_previous", True)],
+      + [pre_tokenizers.Split("b", "merged_with_next"), pre_tokenizers.Split(" ", "merged_with_previous", True)]
+      + [pre_tokenizers.UnicodeScripts()],
 }
 
 
