@@ -10,8 +10,9 @@ namespace tern::models {
 /// [batch, length] and, unless the model reads lengths on the host (then no sequence has padding), "attention_mask"
 /// int64 [batch, length], 0 where a token is padding, and, of a model with several token_types(), "token_type_ids"
 /// int64 [batch, length]. Images: "pixel_values" float32 [batch, channels, size, size], normalised. Result: "logits"
-/// [batch, labels]. Weights have the names of state_dict(). Throws Error in training mode, and of a model of another
-/// kind.
+/// [batch, labels], of a classifier of tokens or a model of masked words [batch, length, labels or words], of another
+/// text model "last_hidden_state" [batch, length, width]. Weights have the names of state_dict(). Throws Error in
+/// training mode, and of a model of another kind.
 Graph graph_of(const Model& model);
 
 }  // namespace tern::models

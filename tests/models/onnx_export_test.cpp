@@ -126,6 +126,37 @@ TEST_F(OnnxExport, EveryFamily) {
   }
 }
 
+TEST_F(OnnxExport, NumbersForEachToken) {
+  for (const std::string name : {"bert_tagger", "bert_masked", "bert_model", "roberta_masked"}) {
+    SCOPED_TRACE(name);
+    const auto model = load_pretrained<TextModel>(test::source_dir() + "/tests/golden/bert/" + name);
+    model->eval();
+    const bool typed = model->token_types() > 1;
+    const auto inputs = [&](int64_t batch, int64_t length) {
+      Tensors in = {(rand({batch, length}, generator_) * 40 + 2).to(int64),
+                    (rand({batch, length}, generator_) > 0.3).to(int64)};
+      in[1].slice(1, 0, 1).fill_(1);
+      if (typed) in.push_back((rand({batch, length}, generator_) > 0.5).to(int64));
+      return in;
+    };
+    const auto fn = [&](const Tensors& in) {
+      const data::TokenInput input = data::padded_input(in[0], in[1], typed ? in[2] : Tensor());
+      Tensor rows;
+      if (const auto* tagger = dynamic_cast<const TokenClassifier*>(model.get()))
+        rows = tagger->forward(input);
+      else if (const auto* words = dynamic_cast<const MaskedWordModel*>(model.get()))
+        rows = words->forward(input);
+      else
+        rows = model->hidden_states(input);
+      return Tensors{rows.reshape({in[0].size(0), in[0].size(1), -1})};
+    };
+    const Graph graph = graph_of(*model);
+    EXPECT_EQ(graph.values()[static_cast<size_t>(graph.outputs()[0])].name,
+              name == "bert_model" ? "last_hidden_state" : "logits");
+    check(graph, fn, {inputs(3, 4), inputs(2, 9)});
+  }
+}
+
 TEST_F(OnnxExport, WeightsAreParametersUnderTheirNames) {
   const nn::Linear layer(nn::Scope({.generator = generator_}), 3, 2);
   const Graph graph = trace([&](const Tensors& in) { return Tensors{layer.forward(in[0])}; }, {zeros({4, 3})},
