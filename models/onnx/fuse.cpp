@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "tern/kernels/base/check.h"
+#include "tern/models/onnx/fusion.h"
 #include "tern/models/onnx/ops/attention.h"
 #include "tern/models/onnx/state.h"
 
@@ -48,75 +49,22 @@ const OpRow kAttentionRow{"Attention", 1, fused_scores};
 const OpRow kLayerNormRow{"LayerNormalization", 1, fused_layer_norm};
 const OpRow kGeluRow{"Gelu", 1, fused_gelu};
 
-class Fusion {
+class Fusion : StepGroups {
  public:
-  explicit Fusion(Program& program) : program_(program), uses_(static_cast<size_t>(program.places)) {
-    for (size_t i = 0; i < program.steps.size(); ++i) {
-      const Step& step = program.steps[i];
-      for (const int place : step.outputs)
-        if (place >= 0) makers_[place] = i;
-      for (const int place : step.inputs)
-        if (place >= 0) ++uses_[static_cast<size_t>(place)];
-      for (const auto& [name, body] : step.bodies)
-        for (const auto& [outside, inside] : body->captured) uses_[static_cast<size_t>(outside)] += 2;
-    }
-    for (const int place : program.outputs) uses_[static_cast<size_t>(place)] += 2;
-    for (const Source& source : program.sources)
-      if (!source.handle && source.constant.tensor.defined() && source.constant.tensor.numel() == 1 &&
-          is_floating(source.constant.tensor.dtype()))
-        numbers_[source.place] = source.constant.tensor.item<double>();
-  }
+  using StepGroups::StepGroups;
 
   void run() {
-    for (size_t i = 0; i < program_.steps.size(); ++i) {
+    for (size_t i = 0; i < steps(); ++i) {
       group_.clear();
-      if (!attention(i) && !gelu(i)) layer_norm(i);
+      if (!is_replaced(i) && !attention(i) && !gelu(i)) layer_norm(i);
     }
-    std::erase_if(program_.steps, [](const Step& step) { return step.op == nullptr; });
-    note_done(program_);
+    finish();
   }
 
  private:
-  static bool is(const Step& step, const char* op) { return step.node->domain.empty() && step.node->op == op; }
-  Step& at(size_t i) { return program_.steps[i]; }
-
-  /// The step that makes a place, if it is this op and nothing else reads the place (`readers` times).
-  std::optional<size_t> before(int place, const char* op, int readers = 1) {
-    const auto found = makers_.find(place);
-    if (found == makers_.end() || at(found->second).op == nullptr || !is(at(found->second), op)) return {};
-    if (uses_[static_cast<size_t>(place)] != readers) return {};
-    return found->second;
-  }
-
-  std::optional<double> number(int place) const {
-    const auto found = numbers_.find(place);
-    return found == numbers_.end() ? std::nullopt : std::optional(found->second);
-  }
-  bool is_number(int place, double wanted) const {
-    const auto value = number(place);
-    return value && std::abs(*value - wanted) <= 1e-3 * std::abs(wanted);
-  }
-
-  /// Of a step with a number as one input: the other input.
-  std::optional<int> other_than_number(const Step& step, double wanted) const {
-    if (step.inputs.size() != 2) return {};
-    if (is_number(step.inputs[1], wanted)) return step.inputs[0];
-    if (is_number(step.inputs[0], wanted)) return step.inputs[1];
-    return {};
-  }
-
   void replace(size_t last, const OpRow& row, std::vector<int> inputs, std::map<std::string, Attribute> attributes) {
-    for (const size_t i : group_) at(i).op = nullptr;
-    Step& step = at(last);
-    auto node = std::make_shared<NodeDef>(*step.node);
-    node->op = row.op;
-    node->attributes = std::move(attributes);
-    step.node = std::move(node);
-    step.op = &row;
-    step.inputs = std::move(inputs);
+    StepGroups::replace(last, group_, row, std::move(inputs), std::move(attributes));
   }
-  static Attribute real(double value) { return {.kind = AttributeKind::kFloat, .f = value}; }
-  static Attribute flag(bool value) { return {.kind = AttributeKind::kInt, .i = value ? 1 : 0}; }
 
   /// MatMul(Softmax(a b [* scale] [+ mask]), v); between, PyTorch's exporter replaces NaN by 0.
   bool attention(size_t last) {
@@ -141,7 +89,7 @@ class Fusion {
     double scale = 1;
     if (const auto sum = before(place, "Add")) {
       const Step& step = at(*sum);
-      const bool first = makers_.contains(step.inputs[0]) && is_scores(step.inputs[0]);
+      const bool first = is_scores(step.inputs[0]);
       place = step.inputs[first ? 0 : 1];
       mask = step.inputs[first ? 1 : 0];
       group_.push_back(*sum);
@@ -222,7 +170,7 @@ class Fusion {
       if (!inner || *inner != x) return fail();
       group_.push_back(*erf);
       group_.push_back(scaled_down ? *scaled_down : *scaled);
-      replace(last, kGeluRow, {x}, {{"tanh", flag(false)}});
+      replace(last, kGeluRow, {x}, {{"tanh", whole(0)}});
       return true;
     }
     const auto bent = before(*f, "Tanh");
@@ -240,7 +188,7 @@ class Fusion {
     const auto power = cube ? before(*cube, "Pow") : std::nullopt;
     if (!power || at(*power).inputs[0] != x || !is_number(at(*power).inputs[1], 3)) return fail();
     for (const size_t i : {*bent, *scaled, *cubic, *small, *power}) group_.push_back(i);
-    replace(last, kGeluRow, {x}, {{"tanh", flag(true)}});
+    replace(last, kGeluRow, {x}, {{"tanh", whole(1)}});
     return true;
   }
 
@@ -288,16 +236,10 @@ class Fusion {
     const auto axes = step.node->attributes.find("axes");
     if (axes != step.node->attributes.end()) return axes->second.ints == Numbers{-1};
     if (step.inputs.size() < 2) return false;
-    for (const Source& source : program_.sources)
-      if (source.place == step.inputs[1] && !source.handle && source.constant.tensor.defined())
-        return source.constant.tensor.to_vector<int64_t>() == Numbers{-1};
-    return false;
+    const auto axis = list(step.inputs[1]);
+    return axis && *axis == Numbers{-1};
   }
 
-  Program& program_;
-  std::vector<int> uses_;
-  std::map<int, size_t> makers_;
-  std::map<int, double> numbers_;
   std::vector<size_t> group_;
 };
 

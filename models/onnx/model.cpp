@@ -273,7 +273,10 @@ std::unique_ptr<Model> load(const std::string& path, const LoadOptions& options)
     if (unsupported.size() > 20) list += "; and " + std::to_string(unsupported.size() - 20) + " more";
     fail("onnx: cannot load ", path, ": ", list);
   }
-  if (options.fuse) fuse_steps(*state->program);
+  if (options.fuse) {
+    fuse_steps(*state->program);
+    fuse_layers(*state->program);
+  }
   return std::make_unique<Model>(nn::Scope({.device = options.device, .generator = options.generator}),
                                  std::move(state));
 }

@@ -48,7 +48,8 @@ struct LoadOptions {
   /// In training, nodes that were exported for inference behave as the layers they were: batch norm normalises by the
   /// batch and updates its statistics, dropout drops. Otherwise they do what the file says.
   bool train_inference_nodes = false;
-  /// Groups of nodes are replaced by Tern's fused ops (attention, layer norm, GELU). Results may differ in rounding.
+  /// Groups of nodes are replaced by fused ops of Tern (attention, layer norm, GELU, and in inference linear layers and
+  /// convolutions with what follows them). Results may differ in rounding.
   bool fuse = true;
 };
 

@@ -71,5 +71,7 @@ std::pair<int64_t, int64_t> stamp_of(const std::string& path);
 
 /// Replaces groups of steps by fused ops.
 void fuse_steps(Program& program);
+/// The same for convolutions and linear layers with what follows them. After fuse_steps().
+void fuse_layers(Program& program);
 
 }  // namespace tern::onnx
