@@ -45,9 +45,32 @@ void fused_layer_norm(Call& c) {
 
 void fused_gelu(Call& c) { c.set(c.flag("tanh") ? gelu_tanh(c.in(0)) : gelu(c.in(0))); }
 
+/// Inputs: x and the shapes of two Reshapes, between which the last of three dimensions are exchanged. Where the first
+/// joins the leading dimensions and the second parts them again, the result is a view of x.
+void swap_last(Call& c) {
+  const Tensor x = c.in(0);
+  std::vector<int64_t> joined = c.list(1), parted = c.list(2);
+  const Numbers sizes(x.shape().begin(), x.shape().end());
+  if (x.dim() >= 3 && x.numel() > 0 && joined.size() == 3 && parted.size() == sizes.size()) {
+    const size_t rows = sizes.size() - 2, cols = rows + 1;
+    bool fits = joined[1] == sizes[rows] && joined[2] == sizes[cols] &&
+                (joined[0] == -1 || joined[0] == x.numel() / (sizes[rows] * sizes[cols]));
+    fits = fits && parted[rows] == sizes[cols] && parted[cols] == sizes[rows];
+    for (size_t d = 0; d < rows; ++d) fits = fits && parted[d] == sizes[d];
+    if (fits) return c.set(x.t());
+  }
+  const auto reshaped = [&](const Tensor& from, std::vector<int64_t>& to, const char* allows_zero) {
+    for (size_t i = 0; i < to.size() && !c.flag(allows_zero); ++i)
+      if (to[i] == 0) to[i] = from.size(static_cast<int>(i));
+    return from.reshape(to);
+  };
+  c.set(reshaped(reshaped(x, joined, "first_allowzero").transpose(1, 2), parted, "allowzero"));
+}
+
 const OpRow kAttentionRow{"Attention", 1, fused_scores};
 const OpRow kLayerNormRow{"LayerNormalization", 1, fused_layer_norm};
 const OpRow kGeluRow{"Gelu", 1, fused_gelu};
+const OpRow kSwapRow{"SwapLast", 1, swap_last};
 
 class Fusion : StepGroups {
  public:
@@ -56,7 +79,7 @@ class Fusion : StepGroups {
   void run() {
     for (size_t i = 0; i < steps(); ++i) {
       group_.clear();
-      if (!is_replaced(i) && !attention(i) && !gelu(i)) layer_norm(i);
+      if (!is_replaced(i) && !attention(i) && !gelu(i) && !swapped(i)) layer_norm(i);
     }
     finish();
   }
@@ -109,8 +132,35 @@ class Fusion : StepGroups {
     if (!scores) return false;
     group_.push_back(*scores);
     std::vector<int> inputs = {at(*scores).inputs[0], at(*scores).inputs[1], at(last).inputs[1]};
+    for (int* const operand : {&inputs[0], &inputs[1]})  // PyTorch's exporter gives each the root of the scale
+      if (const auto scaled = before(*operand, "Mul")) {
+        const auto factor = number(at(*scaled).inputs[1]);
+        if (!factor || *factor <= 0) continue;
+        scale *= *factor;
+        *operand = at(*scaled).inputs[0];
+        group_.push_back(*scaled);
+      }
     if (mask >= 0) inputs.push_back(mask);
     replace(last, kAttentionRow, inputs, {{"scale", real(scale)}});
+    return true;
+  }
+
+  /// Reshape(Transpose(Reshape(x, [-1, n, m]), [0, 2, 1]), [..., m, n]), as PyTorch's exporter writes the keys.
+  bool swapped(size_t last) {
+    if (!is(at(last), "Reshape")) return false;
+    const auto exchange = before(at(last).inputs[0], "Transpose");
+    if (!exchange) return false;
+    const auto order = at(*exchange).node->attributes.find("perm");
+    if (order == at(*exchange).node->attributes.end() || order->second.ints != Numbers{0, 2, 1}) return false;
+    const auto first = before(at(*exchange).inputs[0], "Reshape");
+    if (!first) return false;
+    group_ = {*exchange, *first};
+    const auto allows_zero = [&](size_t i) {
+      const auto found = at(i).node->attributes.find("allowzero");
+      return whole(found == at(i).node->attributes.end() ? 0 : found->second.i);
+    };
+    replace(last, kSwapRow, {at(*first).inputs[0], at(*first).inputs[1], at(last).inputs[1]},
+            {{"first_allowzero", allows_zero(*first)}, {"allowzero", allows_zero(last)}});
     return true;
   }
 
@@ -123,12 +173,12 @@ class Fusion : StepGroups {
   }
 
   /// x / 2 (1 + erf(x / sqrt(2))), and the form with tanh(sqrt(2 / pi) (x + 0.044715 x^3)), in the orders that
-  /// exporters write.
+  /// exporters, ONNX's own definition and Hugging Face's models write.
   bool gelu(size_t last) {
     if (!is(at(last), "Mul")) return false;
     for (const int side : {0, 1}) {
       group_.clear();
-      // Mul(x (1 + f), 0.5), or Mul(0.5 x, 1 + f).
+      // Mul(x (1 + f), 0.5), Mul(0.5 x, 1 + f), or Mul(x, 0.5 (1 + f)).
       const int a = at(last).inputs[static_cast<size_t>(side)], b = at(last).inputs[static_cast<size_t>(1 - side)];
       if (is_number(b, 0.5)) {
         const auto product = before(a, "Mul");
@@ -142,9 +192,9 @@ class Fusion : StepGroups {
       }
       const auto half = before(a, "Mul");
       if (!half) continue;
-      const auto x = other_than_number(at(*half), 0.5);
+      const auto rest = other_than_number(at(*half), 0.5);
       group_ = {*half};
-      if (x && gelu_of(last, *x, b)) return true;
+      if (rest && (gelu_of(last, *rest, b) || gelu_of(last, b, *rest))) return true;
     }
     return false;
   }
@@ -174,22 +224,51 @@ class Fusion : StepGroups {
       return true;
     }
     const auto bent = before(*f, "Tanh");
-    if (!bent) return fail();
-    const auto scaled = before(at(*bent).inputs[0], "Mul");
+    const auto scaled = bent ? before(at(*bent).inputs[0], "Mul") : std::nullopt;
     if (!scaled) return fail();
-    const auto inner = other_than_number(at(*scaled), std::sqrt(2 / 3.14159265358979));
-    const auto cubic = inner ? before(*inner, "Add") : std::nullopt;
-    if (!cubic || at(*cubic).inputs.size() != 2) return fail();
-    const bool first = at(*cubic).inputs[0] == x;
-    if (!first && at(*cubic).inputs[1] != x) return fail();
-    const auto small = before(at(*cubic).inputs[first ? 1 : 0], "Mul");
-    if (!small) return fail();
-    const auto cube = other_than_number(at(*small), 0.044715);
-    const auto power = cube ? before(*cube, "Pow") : std::nullopt;
-    if (!power || at(*power).inputs[0] != x || !is_number(at(*power).inputs[1], 3)) return fail();
-    for (const size_t i : {*bent, *scaled, *cubic, *small, *power}) group_.push_back(i);
+    group_.insert(group_.end(), {*bent, *scaled});
+    const auto inner = other_than_number(at(*scaled), kTanhScale);
+    if (inner ? !is_cubic(*inner, x) : !is_factored_cubic(at(*scaled), x)) return fail();
     replace(last, kGeluRow, {x}, {{"tanh", whole(1)}});
     return true;
+  }
+
+  static constexpr double kTanhScale = 0.7978845608028654, kCubic = 0.044715;  // the first is sqrt(2 / pi)
+
+  /// x + 0.044715 x^3
+  bool is_cubic(int place, int x) {
+    const auto cubic = before(place, "Add");
+    const auto rest = cubic ? other_than(at(*cubic), x) : std::nullopt;
+    const auto small = rest ? before(*rest, "Mul") : std::nullopt;
+    const auto cube = small ? other_than_number(at(*small), kCubic) : std::nullopt;
+    if (!cube) return false;
+    group_.insert(group_.end(), {*cubic, *small});
+    if (const auto power = before(*cube, "Pow")) {
+      group_.push_back(*power);
+      return at(*power).inputs[0] == x && is_number(at(*power).inputs[1], 3);
+    }
+    const auto product = before(*cube, "Mul");  // (x x) x
+    const auto two = product ? other_than(at(*product), x) : std::nullopt;
+    const auto square = two ? before(*two, "Mul") : std::nullopt;
+    if (!square || at(*square).inputs != std::vector<int>{x, x}) return false;
+    group_.insert(group_.end(), {*product, *square});
+    return true;
+  }
+
+  /// (x sqrt(2 / pi)) (1 + (0.044715 x) x)
+  bool is_factored_cubic(const Step& product, int x) {
+    for (const size_t side : {0u, 1u}) {
+      const auto scaled = before(product.inputs[side], "Mul"), sum = before(product.inputs[1 - side], "Add");
+      if (!scaled || !sum || other_than_number(at(*scaled), kTanhScale) != x) continue;
+      const auto squared = other_than_number(at(*sum), 1);
+      const auto square = squared ? before(*squared, "Mul") : std::nullopt;
+      const auto rest = square ? other_than(at(*square), x) : std::nullopt;
+      const auto small = rest ? before(*rest, "Mul") : std::nullopt;
+      if (!small || other_than_number(at(*small), kCubic) != x) continue;
+      group_.insert(group_.end(), {*scaled, *sum, *square, *small});
+      return true;
+    }
+    return false;
   }
 
   /// (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias, over the last axis.

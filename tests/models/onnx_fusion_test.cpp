@@ -91,6 +91,69 @@ TEST(OnnxFusion, SpellingsOfGeluAreOneOp) {
   expect(t.message(1, onnx_node("Mul", {"h", "p"}, {"y"})), "gelu_tanh");
 }
 
+/// ONNX's own definition: x (0.5 (1 + erf(sqrt(0.5) x))); Hugging Face's tanh forms, by products.
+TEST(OnnxFusion, FurtherSpellingsOfGelu) {
+  const Tensor x = fresh_normal({3, 5}, 13);
+  const auto expect = [&](const std::vector<Message>& nodes, const std::string& op, bool is_one = true) {
+    Message graph;
+    for (const Message& node : nodes) graph.message(1, node);
+    for (const auto& [name, value] : std::map<std::string, float>{
+             {"half", 0.5f}, {"one", 1}, {"down", 0.70710677f}, {"c", 0.044715f}, {"s", 0.79788456f}})
+      graph.message(5, number_of(name, value));
+    graph.message(11, onnx_value("x", {-1, 5})).message(12, onnx_value("y", {-1, 5}));
+    const std::set<std::string> ops = ops_of(graph, {x});
+    EXPECT_EQ(ops.contains(op) && !ops.contains("erf") && !ops.contains("tanh"), is_one) << testing::PrintToString(ops);
+  };
+  const auto mul = [](const char* a, const char* b, const char* y) { return onnx_node("Mul", {a, b}, {y}); };
+  const auto add = [](const char* a, const char* b, const char* y) { return onnx_node("Add", {a, b}, {y}); };
+  for (const bool first : {true, false})
+    expect({mul("down", "x", "d"), onnx_node("Erf", {"d"}, {"e"}), add("one", "e", "p"), mul("half", "p", "h"),
+            first ? mul("x", "h", "y") : mul("h", "x", "y")},
+           "gelu");
+  const Message tanh = onnx_node("Tanh", {"z"}, {"u"});
+  expect({mul("x", "x", "xx"), mul("xx", "x", "q"), mul("c", "q", "k"), add("x", "k", "i"), mul("s", "i", "z"), tanh,
+          add("one", "u", "p"), mul("half", "x", "h"), mul("h", "p", "y")},
+         "gelu_tanh");
+  expect({mul("x", "s", "i"), mul("x", "c", "k"), mul("k", "x", "q"), add("q", "one", "a"), mul("i", "a", "z"), tanh,
+          add("u", "one", "p"), mul("x", "half", "h"), mul("h", "p", "y")},
+         "gelu_tanh");
+  // x^4 and x (1 + x) are none.
+  expect({mul("x", "x", "xx"), mul("xx", "xx", "q"), mul("c", "q", "k"), add("x", "k", "i"), mul("s", "i", "z"), tanh,
+          add("one", "u", "p"), mul("half", "x", "h"), mul("h", "p", "y")},
+         "gelu_tanh", false);
+  expect({mul("x", "s", "i"), mul("x", "c", "k"), add("k", "one", "a"), mul("i", "a", "z"), tanh, add("u", "one", "p"),
+          mul("x", "half", "h"), mul("h", "p", "y")},
+         "gelu_tanh", false);
+}
+
+/// The keys are transposed as matrices of all heads, and queries and keys are scaled, as PyTorch's exporter does.
+TEST(OnnxFusion, AttentionAsPyTorchWritesIt) {
+  Message graph;
+  graph.message(1, onnx_node("Reshape", {"k", "joined"}, {"k3"}));
+  graph.message(1, onnx_node("Transpose", {"k3"}, {"t3"}).message(5, onnx_list("perm", {0, 2, 1})));
+  graph.message(1, onnx_node("Reshape", {"t3", "parted"}, {"t"}));
+  graph.message(1, onnx_node("Mul", {"q", "root"}, {"q_scaled"}))
+      .message(1, onnx_node("Mul", {"t", "root"}, {"t_scaled"}));
+  graph.message(1, onnx_node("MatMul", {"q_scaled", "t_scaled"}, {"s"}));
+  graph.message(1, onnx_node("Softmax", {"s"}, {"p"}).message(5, onnx_attribute("axis", -1)));
+  graph.message(1, onnx_node("MatMul", {"p", "v"}, {"y"})).message(5, number_of("root", 0.7f));
+  for (const char* name : {"joined", "parted"}) graph.message(11, onnx_value(name, {-1}, 7));
+  for (const char* name : {"q", "k", "v"}) graph.message(11, onnx_value(name, {-1, -1, -1, -1}));
+  graph.message(12, onnx_value("y", {-1, -1, -1, -1}));
+  const auto shape = [](const std::vector<int64_t>& sizes) {
+    return from_vector(sizes, {static_cast<int64_t>(sizes.size())});
+  };
+  const Tensor q = fresh_normal({2, 3, 5, 8}, 14), k = fresh_normal({2, 3, 7, 8}, 15),
+               v = fresh_normal({2, 3, 7, 8}, 16);
+  std::set<std::string> ops = ops_of(graph, {shape({-1, 7, 8}), shape({2, 3, 8, 7}), q, k, v});
+  EXPECT_TRUE(ops.contains("attention") && !ops.contains("softmax") && !ops.contains("mul"))
+      << testing::PrintToString(ops);
+  // Other shapes that fit the products are no exchange of two dimensions.
+  ops = ops_of(graph, {shape({6, 8, 7}), shape({2, 3, 8, 7}), q, k, v});
+  ops = ops_of(graph, {shape({0, 21, 8}), shape({2, 3, 8, 7}), q, k, v});
+  ops = ops_of(graph, {shape({1, 42, 8}), shape({2, 3, 8, 7}), q, k, v});
+}
+
 /// What another node reads stays.
 TEST(OnnxFusion, PartsThatAreReadElsewhereAreNotFused) {
   Message graph;
