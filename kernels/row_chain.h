@@ -11,10 +11,12 @@
 namespace tern::kernels {
 
 /// rows [n, in] -> activation(rows weight^T + bias) [n, out], see linear_forward. weight and bias may be fp32 with
-/// 16-bit rows only as they may be there.
+/// 16-bit rows only as they may be there. packed: the weight as linear_pack() wrote it for as many rows of this dtype,
+/// or null; with it only the weight's shape is read.
 struct LinearStep {
   ConstView weight, bias;
   Activation activation = Activation::kNone;
+  const void* packed = nullptr;
 };
 
 /// Queries, keys and values [tokens, 3 * heads * head_dim] -> [tokens, heads * head_dim], see attention_forward.
@@ -37,5 +39,12 @@ using RowStep = std::variant<LinearStep, SelfAttentionStep, AddNormStep>;
 /// the last step], contiguous and of one dtype. At least one step. Keeps nothing for backward.
 TERN_KERNEL(int64_t, row_chain_workspace, Stream stream, ConstView x, std::span<const RowStep> steps);
 TERN_KERNEL(void, row_chain, Stream stream, ConstView x, std::span<const RowStep> steps, View out, void* workspace);
+
+/// Where the weight [out, in] of a linear step stays the same for many calls, `packed` becomes what the step reads for
+/// that many rows of a dtype. linear_packing() is 0 where the step reads the weight itself; equal numbers say that the
+/// same copy serves. weight: of the rows' dtype, contiguous or a transposed contiguous matrix.
+TERN_KERNEL(int64_t, linear_packing, Stream stream, DType dtype, int64_t rows, int64_t out, int64_t in);
+TERN_KERNEL(int64_t, linear_packed_bytes, Stream stream, DType dtype, int64_t rows, int64_t out, int64_t in);
+TERN_KERNEL(void, linear_pack, Stream stream, int64_t rows, ConstView weight, void* packed);
 
 }  // namespace tern::kernels

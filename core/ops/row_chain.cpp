@@ -2,6 +2,7 @@
 
 #include "tern/core/ops/attention/call.h"
 #include "tern/core/ops/matmul/linear_inputs.h"
+#include "tern/core/ops/matmul/packed_linear.h"
 #include "tern/core/ops/workspace.h"
 
 namespace tern {
@@ -19,16 +20,20 @@ bool records(std::initializer_list<const Tensor*> inputs) {
 
 RowChain::RowChain(const Tensor& x) : x_(x), shape_(x.shape()) {}
 
-void RowChain::linear(const Tensor& weight_in, const Tensor& bias_in, Activation activation) {
+void RowChain::linear(const Tensor& weight_in, const Tensor& bias_in, Activation activation,
+                      detail::PackedLinear* packed) {
   if (records({&x_, &weight_in, &bias_in}))
     return apply([&](const Tensor& x) { return tern::linear(x, weight_in, bias_in, activation); });
   Tensor weight = weight_in, bias = bias_in;
   detail::autocast_linear(x_, weight, bias);
   detail::check_linear(x_, shape_, weight, bias);
   if (steps_.empty()) x_ = detail::as_rows(x_);
-  const Tensor used = detail::autocast_copy(weight.contiguous(), x_.dtype());
+  const bool fits = packed != nullptr && (weight.is_contiguous() || weight.t().is_contiguous());
+  const Tensor copy = fits ? packed->find(x_.size(0), x_.dtype(), weight) : Tensor();
+  const Tensor used = copy.defined() ? copy : detail::autocast_copy(weight.contiguous(), x_.dtype());
   const Tensor added = contiguous_or_none(detail::bias_for(x_, weight, bias));
-  steps_.push_back(kernels::LinearStep{used.view(), added.view(), activation});
+  const kernels::ConstView shown = copy.defined() ? weight.view() : used.view();
+  steps_.push_back(kernels::LinearStep{shown, added.view(), activation, copy.defined() ? copy.raw_data() : nullptr});
   inputs_.insert(inputs_.end(), {used, added});
   shape_ = shape_.with(shape_.dims() - 1, weight.size(0));
 }

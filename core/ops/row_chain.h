@@ -13,6 +13,10 @@
 
 namespace tern {
 
+namespace detail {
+class PackedLinear;
+}
+
 /// What a chain ends with besides its rows: the layer norm of residual + dropout(rows).
 struct AddNormOptions {
   Tensor residual;      // of the rows' shape
@@ -29,8 +33,10 @@ class RowChain {
 
   // Each step replaces the rows. Errors are those of the ops, thrown by the step.
 
-  /// tern::linear(rows, weight, bias, activation)
-  void linear(const Tensor& weight, const Tensor& bias = {}, Activation activation = Activation::kNone);
+  /// tern::linear(rows, weight, bias, activation). packed: of this weight, or null; it keeps a copy of the weight, and
+  /// is not used where something is recorded.
+  void linear(const Tensor& weight, const Tensor& bias = {}, Activation activation = Activation::kNone,
+              detail::PackedLinear* packed = nullptr);
   /// tern::self_attention of rows [tokens, 3 * heads * head_dim] -> [tokens, heads * head_dim].
   void self_attention(int64_t heads, const SequenceLayout& layout, const AttentionOptions& options = {});
   /// Any other function of the rows.

@@ -21,35 +21,36 @@ void for_pixels(int64_t batch, int64_t pixels, int64_t channels, const Body& bod
                });
 }
 
-template <class T>
+/// kPlaces: index is written. The places take more than half of the time.
+template <bool kPlaces, class T>
 void max_of_pixel(const PoolShape& s, const PoolPlace& out, const T* image, T* y, int64_t* index) {
   using F = ComputeType<T>;
   const PoolWindows windows = out.inputs(s);
   for (int64_t c = 0; c < s.channels; c += kChannels) {
     const int64_t n = std::min(kChannels, s.channels - c);
     alignas(64) F best[kChannels], buffer[kChannels];
-    alignas(64) int64_t place[kChannels];
+    alignas(64) int64_t place[kPlaces ? kChannels : 1];
     bool first = true;
     windows.for_each(s.in, [&](int64_t pixel) {
       const F* values = widen(image + pixel * s.channels + c, buffer, n);
       if (first) {
         for (int64_t i = 0; i < n; ++i) best[i] = values[i];
-        for (int64_t i = 0; i < n; ++i) place[i] = pixel;
+        if constexpr (kPlaces) std::fill_n(place, n, pixel);
         first = false;
         return;
       }
       for (int64_t i = 0; i < n; ++i) {
         const bool wins = values[i] > best[i] || values[i] != values[i];
         best[i] = wins ? values[i] : best[i];
-        place[i] = wins ? pixel : place[i];
+        if constexpr (kPlaces) place[i] = wins ? pixel : place[i];
       }
     });
     if (first) {
       std::fill_n(best, n, -std::numeric_limits<F>::infinity());
-      std::fill_n(place, n, kNoPlace);
+      if constexpr (kPlaces) std::fill_n(place, n, kNoPlace);
     }
     narrow(best, y + c, n);
-    if (index) std::copy_n(place, n, index + c);
+    if constexpr (kPlaces) std::copy_n(place, n, index + c);
   }
 }
 
@@ -60,8 +61,12 @@ void max_pool(Stream, const PoolShape& s, ConstView x, View y, View index) {
   dispatch_float(x.dtype, [&]<class T>() {
     for_pixels(s.batch, s.out_pixels(), s.channels, [&](int64_t n, int64_t pixel) {
       const int64_t at = (n * s.out_pixels() + pixel) * s.channels;
-      max_of_pixel(s, PoolPlace(pixel, s.out), x.as<T>() + n * s.in_pixels() * s.channels, y.as<T>() + at,
-                   index ? index.as<int64_t>() + at : nullptr);
+      const PoolPlace out(pixel, s.out);
+      const T* const image = x.as<T>() + n * s.in_pixels() * s.channels;
+      if (index)
+        max_of_pixel<true>(s, out, image, y.as<T>() + at, index.as<int64_t>() + at);
+      else
+        max_of_pixel<false, T>(s, out, image, y.as<T>() + at, nullptr);
     });
   });
 }

@@ -35,7 +35,8 @@ class BlockSegment {
     end_ = std::get_if<AddNormStep>(&next);
     const auto* const attention = std::get_if<SelfAttentionStep>(&next);
     if (!attention || linears_.back()->activation != Activation::kNone) return;
-    if (!AttentionBlocks(attention->params, plans_.back()).suits()) return;
+    // Its blocks have other numbers of rows, for which the weight may have to be packed otherwise.
+    if (linears_.back()->packed || !AttentionBlocks(attention->params, plans_.back()).suits()) return;
     if (linears_.size() > 1) {  // its blocks are of other rows: the next segment's
       linears_.pop_back();
       plans_.pop_back();
@@ -47,7 +48,7 @@ class BlockSegment {
   /// 0: its kernel is the better one for the first step.
   size_t steps() const {
     const size_t all = linears_.size() + (end_ || attention_ ? 1 : 0);
-    return all > 1 ? all : 0;
+    return all > 1 || (all == 1 && linears_[0]->packed) ? all : 0;
   }
 
   int64_t workspace_bytes() const { return bias_bytes() + RowBlocks::chain_workspace_bytes(Products(*this).list); }
@@ -65,7 +66,7 @@ class BlockSegment {
       blocks.reserve(s.plans_.size());
       for (size_t i = 0; i < s.plans_.size(); ++i) {
         blocks.push_back(s.blocks_of(i));
-        list.push_back({blocks.back(), s.linears_[i]->weight.data, nullptr});
+        list.push_back({blocks.back(), s.linears_[i]->weight.data, nullptr, s.linears_[i]->packed});
       }
     }
   };
@@ -149,7 +150,7 @@ size_t first_segment(const ConstView& x, std::span<const RowStep> steps) {
 int64_t row_chain_workspace(Stream stream, ConstView x, std::span<const RowStep> steps) {
   return ChainSegments(x, steps, first_segment)
       .workspace(x, [&](auto segment, const ConstView& rows, const View& result) {
-        if (segment.size() > 1) return BlockSegment(rows, segment).workspace_bytes();
+        if (const BlockSegment blocks(rows, segment); blocks.steps() > 0) return blocks.workspace_bytes();
         return step_workspace(kKernels, stream, segment[0], rows, result);
       });
 }
@@ -157,9 +158,29 @@ int64_t row_chain_workspace(Stream stream, ConstView x, std::span<const RowStep>
 void row_chain(Stream stream, ConstView x, std::span<const RowStep> steps, View out, void* workspace) {
   ChainSegments(x, steps, first_segment)
       .run(x, out, workspace, [&](auto segment, const ConstView& rows, const View& result, void* memory) {
-        if (segment.size() > 1) return BlockSegment(rows, segment).run(rows, result, memory);
+        if (const BlockSegment blocks(rows, segment); blocks.steps() > 0) return blocks.run(rows, result, memory);
         run_step(kKernels, stream, segment[0], rows, result, memory);
       });
+}
+
+int64_t linear_packing(Stream, DType dtype, int64_t rows, int64_t out, int64_t in) {
+  const LinearPlan plan(dtype, rows, out, in);
+  if (!plan.blocks || !has_packed_matmul(dtype)) return 0;
+  // One copy for as many numbers of rows as possible: that of the largest blocks, where the layouts are equal.
+  constexpr int64_t kManyRows = 4096;
+  const bool same = plan.row_blocks().same_packing(LinearPlan(dtype, kManyRows, out, in).row_blocks());
+  return same ? kManyRows : rows;
+}
+
+int64_t linear_packed_bytes(Stream, DType dtype, int64_t rows, int64_t out, int64_t in) {
+  const LinearPlan plan(dtype, rows, out, in);
+  return plan.blocks ? plan.row_blocks().packed_bytes() : 0;
+}
+
+void linear_pack(Stream, int64_t rows, ConstView weight, void* packed) {
+  const LinearPlan plan(weight.dtype, rows, weight.shape[0], weight.shape[1]);
+  const bool transposed = weight.is_contiguous();  // as the product sees it
+  plan.row_blocks(transposed, transposed ? plan.in : plan.out).pack(weight.data, packed);
 }
 
 }  // namespace tern::kernels::TERN_CPU

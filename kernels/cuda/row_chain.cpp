@@ -27,4 +27,9 @@ void row_chain(Stream stream, ConstView x, std::span<const RowStep> steps, View 
       });
 }
 
+// cuBLASLt reads weights as they are.
+int64_t linear_packing(Stream, DType, int64_t, int64_t, int64_t) { return 0; }
+int64_t linear_packed_bytes(Stream, DType, int64_t, int64_t, int64_t) { return 0; }
+void linear_pack(Stream, int64_t, ConstView, void*) {}
+
 }  // namespace tern::kernels::cuda

@@ -35,6 +35,8 @@ struct Context {
   Generator* generator = nullptr;
 };
 
+struct StepMemory;
+
 class Call {
  public:
   Call(const NodeDef& node, int64_t opset, const Context& context, std::vector<Value> inputs)
@@ -97,6 +99,10 @@ class Call {
   }
   std::vector<Value>& results() { return outputs_; }
 
+  /// Of a step that replaces several nodes; it has one from fuse_layers() on.
+  StepMemory& memory() const { return *memory_; }
+  void set_memory(StepMemory* memory) { memory_ = memory; }
+
   /// Runs the subgraph of an attribute. Throws Error if the node has none of that name.
   std::vector<Value> run_body(const std::string& name, std::vector<Value> inputs) const {
     TERN_CHECK(body_, "the graph '", name, "' is missing");
@@ -116,6 +122,7 @@ class Call {
   std::vector<Value> inputs_, outputs_;
   Device device_;
   Body body_;
+  StepMemory* memory_ = nullptr;
 };
 
 /// The tensor with its integers brought into the range of a narrow type, as two's complement does; others unchanged.

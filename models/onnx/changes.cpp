@@ -8,6 +8,7 @@
 #include "tern/core/profiler/profiler.h"
 #include "tern/core/tensor/tensor_impl.h"
 #include "tern/kernels/base/check.h"
+#include "tern/models/onnx/ops/layers.h"
 #include "tern/models/onnx/state.h"
 
 namespace tern::onnx {
@@ -36,6 +37,19 @@ struct Head {
   bool rows_are_classes = false;
 };
 
+/// The last of the layers that a step computes (ops/layers.h).
+Head head_of_layers(const detail::ModelState& state, const Step& step) {
+  if (step.node->attributes.contains("epsilon")) return {};  // a norm comes behind it
+  Head head;
+  size_t next = 1;
+  for (const int64_t flags : step.node->attributes.at("layers").ints) {
+    head = {.weight = weight_at(state, step.inputs[next++]), .rows_are_classes = (flags & kByOutputs) != 0};
+    if ((flags & kHasBias) != 0) head.bias = weight_at(state, step.inputs[next++]);
+    if ((flags & (kHasRelu | kHasGelu)) != 0) head = {};
+  }
+  return head;
+}
+
 /// From an output back through nodes that keep classes apart.
 Head find_head(const detail::ModelState& state, size_t output) {
   static const std::set<std::string> passed = {"Add",     "Identity", "Softmax", "LogSoftmax", "Sigmoid",
@@ -47,6 +61,7 @@ Head find_head(const detail::ModelState& state, size_t output) {
     const Step* step = step_that_gives(program, place);
     if (step == nullptr) return {};
     const std::string& op = step->node->op;
+    if (step->memory && step->node->attributes.contains("layers")) return head_of_layers(state, *step);
     if (op == "MatMul" || op == "Gemm") {
       const auto transposed = step->node->attributes.find("transB");
       head.rows_are_classes = transposed != step->node->attributes.end() && transposed->second.i != 0;

@@ -3,13 +3,12 @@
 // A group is found from its last step backward. It is replaced where nothing else reads what lies within, and only
 // numbers (tensors of one element) are assumed to be what they are when the model is loaded.
 
-#include <algorithm>
 #include <cmath>
 #include <map>
 #include <optional>
-#include <string_view>
 
 #include "tern/kernels/base/check.h"
+#include "tern/models/onnx/fusion.h"
 #include "tern/models/onnx/ops/attention.h"
 #include "tern/models/onnx/state.h"
 
@@ -46,84 +45,49 @@ void fused_layer_norm(Call& c) {
 
 void fused_gelu(Call& c) { c.set(c.flag("tanh") ? gelu_tanh(c.in(0)) : gelu(c.in(0))); }
 
+/// Inputs: x and the shapes of two Reshapes, between which the last of three dimensions are exchanged. Where the first
+/// joins the leading dimensions and the second parts them again, the result is a view of x.
+void swap_last(Call& c) {
+  const Tensor x = c.in(0);
+  std::vector<int64_t> joined = c.list(1), parted = c.list(2);
+  const Numbers sizes(x.shape().begin(), x.shape().end());
+  if (x.dim() >= 3 && x.numel() > 0 && joined.size() == 3 && parted.size() == sizes.size()) {
+    const size_t rows = sizes.size() - 2, cols = rows + 1;
+    bool fits = joined[1] == sizes[rows] && joined[2] == sizes[cols] &&
+                (joined[0] == -1 || joined[0] == x.numel() / (sizes[rows] * sizes[cols]));
+    fits = fits && parted[rows] == sizes[cols] && parted[cols] == sizes[rows];
+    for (size_t d = 0; d < rows; ++d) fits = fits && parted[d] == sizes[d];
+    if (fits) return c.set(x.t());
+  }
+  const auto reshaped = [&](const Tensor& from, std::vector<int64_t>& to, const char* allows_zero) {
+    for (size_t i = 0; i < to.size() && !c.flag(allows_zero); ++i)
+      if (to[i] == 0) to[i] = from.size(static_cast<int>(i));
+    return from.reshape(to);
+  };
+  c.set(reshaped(reshaped(x, joined, "first_allowzero").transpose(1, 2), parted, "allowzero"));
+}
+
 const OpRow kAttentionRow{"Attention", 1, fused_scores};
 const OpRow kLayerNormRow{"LayerNormalization", 1, fused_layer_norm};
 const OpRow kGeluRow{"Gelu", 1, fused_gelu};
+const OpRow kSwapRow{"SwapLast", 1, swap_last};
 
-class Fusion {
+class Fusion : StepGroups {
  public:
-  explicit Fusion(Program& program) : program_(program), uses_(static_cast<size_t>(program.places)) {
-    for (size_t i = 0; i < program.steps.size(); ++i) {
-      const Step& step = program.steps[i];
-      for (const int place : step.outputs)
-        if (place >= 0) makers_[place] = i;
-      for (const int place : step.inputs)
-        if (place >= 0) ++uses_[static_cast<size_t>(place)];
-      for (const auto& [name, body] : step.bodies)
-        for (const auto& [outside, inside] : body->captured) uses_[static_cast<size_t>(outside)] += 2;
-    }
-    for (const int place : program.outputs) uses_[static_cast<size_t>(place)] += 2;
-    for (const Source& source : program.sources)
-      if (!source.handle && source.constant.tensor.defined() && source.constant.tensor.numel() == 1 &&
-          is_floating(source.constant.tensor.dtype()))
-        numbers_[source.place] = source.constant.tensor.item<double>();
-  }
+  using StepGroups::StepGroups;
 
   void run() {
-    for (size_t i = 0; i < program_.steps.size(); ++i) {
+    for (size_t i = 0; i < steps(); ++i) {
       group_.clear();
-      if (!attention(i) && !gelu(i)) layer_norm(i);
+      if (!is_replaced(i) && !attention(i) && !gelu(i) && !swapped(i)) layer_norm(i);
     }
-    std::erase_if(program_.steps, [](const Step& step) { return step.op == nullptr; });
-    note_done(program_);
+    finish();
   }
 
  private:
-  /// Whether the step is this op, with the inputs that it needs: a damaged file may lack some.
-  static bool is(const Step& step, std::string_view op) {
-    constexpr std::string_view one[] = {"Softmax", "IsNaN", "Erf", "Tanh", "Sqrt", "ReduceMean"};
-    const size_t least = op == "Where" ? 3 : std::ranges::find(one, op) != std::end(one) ? 1 : 2;
-    return step.node->domain.empty() && step.node->op == op && step.inputs.size() >= least;
-  }
-  Step& at(size_t i) { return program_.steps[i]; }
-
-  /// The step that makes a place, if it is this op and nothing else reads the place (`readers` times).
-  std::optional<size_t> before(int place, std::string_view op, int readers = 1) {
-    const auto found = makers_.find(place);
-    if (found == makers_.end() || at(found->second).op == nullptr || !is(at(found->second), op)) return {};
-    if (uses_[static_cast<size_t>(place)] != readers) return {};
-    return found->second;
-  }
-
-  std::optional<double> number(int place) const {
-    const auto found = numbers_.find(place);
-    return found == numbers_.end() ? std::nullopt : std::optional(found->second);
-  }
-  bool is_number(int place, double wanted) const {
-    const auto value = number(place);
-    return value && std::abs(*value - wanted) <= 1e-3 * std::abs(wanted);
-  }
-
-  /// Of a step with a number as one input: the other input.
-  std::optional<int> other_than_number(const Step& step, double wanted) const {
-    if (step.inputs.size() != 2) return {};
-    if (is_number(step.inputs[1], wanted)) return step.inputs[0];
-    if (is_number(step.inputs[0], wanted)) return step.inputs[1];
-    return {};
-  }
-
   void replace(size_t last, const OpRow& row, std::vector<int> inputs, std::map<std::string, Attribute> attributes) {
-    for (const size_t i : group_) at(i).op = nullptr;
-    Step& step = at(last);
-    auto node = std::make_shared<NodeDef>(*step.node);
-    node->op = row.op;
-    node->attributes = std::move(attributes);
-    step.node = std::move(node);
-    step.op = &row;
-    step.inputs = std::move(inputs);
+    StepGroups::replace(last, group_, row, std::move(inputs), std::move(attributes));
   }
-  static Attribute real(double value) { return {.kind = AttributeKind::kFloat, .f = value}; }
-  static Attribute flag(bool value) { return {.kind = AttributeKind::kInt, .i = value ? 1 : 0}; }
 
   /// MatMul(Softmax(a b [* scale] [+ mask]), v); between, PyTorch's exporter replaces NaN by 0.
   bool attention(size_t last) {
@@ -148,7 +112,7 @@ class Fusion {
     double scale = 1;
     if (const auto sum = before(place, "Add")) {
       const Step& step = at(*sum);
-      const bool first = makers_.contains(step.inputs[0]) && is_scores(step.inputs[0]);
+      const bool first = is_scores(step.inputs[0]);
       place = step.inputs[first ? 0 : 1];
       mask = step.inputs[first ? 1 : 0];
       group_.push_back(*sum);
@@ -168,8 +132,35 @@ class Fusion {
     if (!scores) return false;
     group_.push_back(*scores);
     std::vector<int> inputs = {at(*scores).inputs[0], at(*scores).inputs[1], at(last).inputs[1]};
+    for (int* const operand : {&inputs[0], &inputs[1]})  // PyTorch's exporter gives each the root of the scale
+      if (const auto scaled = before(*operand, "Mul")) {
+        const auto factor = number(at(*scaled).inputs[1]);
+        if (!factor || *factor <= 0) continue;
+        scale *= *factor;
+        *operand = at(*scaled).inputs[0];
+        group_.push_back(*scaled);
+      }
     if (mask >= 0) inputs.push_back(mask);
     replace(last, kAttentionRow, inputs, {{"scale", real(scale)}});
+    return true;
+  }
+
+  /// Reshape(Transpose(Reshape(x, [-1, n, m]), [0, 2, 1]), [..., m, n]), as PyTorch's exporter writes the keys.
+  bool swapped(size_t last) {
+    if (!is(at(last), "Reshape")) return false;
+    const auto exchange = before(at(last).inputs[0], "Transpose");
+    if (!exchange) return false;
+    const auto order = at(*exchange).node->attributes.find("perm");
+    if (order == at(*exchange).node->attributes.end() || order->second.ints != Numbers{0, 2, 1}) return false;
+    const auto first = before(at(*exchange).inputs[0], "Reshape");
+    if (!first) return false;
+    group_ = {*exchange, *first};
+    const auto allows_zero = [&](size_t i) {
+      const auto found = at(i).node->attributes.find("allowzero");
+      return whole(found == at(i).node->attributes.end() ? 0 : found->second.i);
+    };
+    replace(last, kSwapRow, {at(*first).inputs[0], at(*first).inputs[1], at(last).inputs[1]},
+            {{"first_allowzero", allows_zero(*first)}, {"allowzero", allows_zero(last)}});
     return true;
   }
 
@@ -182,12 +173,12 @@ class Fusion {
   }
 
   /// x / 2 (1 + erf(x / sqrt(2))), and the form with tanh(sqrt(2 / pi) (x + 0.044715 x^3)), in the orders that
-  /// exporters write.
+  /// exporters, ONNX's own definition and Hugging Face's models write.
   bool gelu(size_t last) {
     if (!is(at(last), "Mul")) return false;
     for (const int side : {0, 1}) {
       group_.clear();
-      // Mul(x (1 + f), 0.5), or Mul(0.5 x, 1 + f).
+      // Mul(x (1 + f), 0.5), Mul(0.5 x, 1 + f), or Mul(x, 0.5 (1 + f)).
       const int a = at(last).inputs[static_cast<size_t>(side)], b = at(last).inputs[static_cast<size_t>(1 - side)];
       if (is_number(b, 0.5)) {
         const auto product = before(a, "Mul");
@@ -201,9 +192,9 @@ class Fusion {
       }
       const auto half = before(a, "Mul");
       if (!half) continue;
-      const auto x = other_than_number(at(*half), 0.5);
+      const auto rest = other_than_number(at(*half), 0.5);
       group_ = {*half};
-      if (x && gelu_of(last, *x, b)) return true;
+      if (rest && (gelu_of(last, *rest, b) || gelu_of(last, b, *rest))) return true;
     }
     return false;
   }
@@ -229,26 +220,55 @@ class Fusion {
       if (!inner || *inner != x) return fail();
       group_.push_back(*erf);
       group_.push_back(scaled_down ? *scaled_down : *scaled);
-      replace(last, kGeluRow, {x}, {{"tanh", flag(false)}});
+      replace(last, kGeluRow, {x}, {{"tanh", whole(0)}});
       return true;
     }
     const auto bent = before(*f, "Tanh");
-    if (!bent) return fail();
-    const auto scaled = before(at(*bent).inputs[0], "Mul");
+    const auto scaled = bent ? before(at(*bent).inputs[0], "Mul") : std::nullopt;
     if (!scaled) return fail();
-    const auto inner = other_than_number(at(*scaled), std::sqrt(2 / 3.14159265358979));
-    const auto cubic = inner ? before(*inner, "Add") : std::nullopt;
-    if (!cubic || at(*cubic).inputs.size() != 2) return fail();
-    const bool first = at(*cubic).inputs[0] == x;
-    if (!first && at(*cubic).inputs[1] != x) return fail();
-    const auto small = before(at(*cubic).inputs[first ? 1 : 0], "Mul");
-    if (!small) return fail();
-    const auto cube = other_than_number(at(*small), 0.044715);
-    const auto power = cube ? before(*cube, "Pow") : std::nullopt;
-    if (!power || at(*power).inputs[0] != x || !is_number(at(*power).inputs[1], 3)) return fail();
-    for (const size_t i : {*bent, *scaled, *cubic, *small, *power}) group_.push_back(i);
-    replace(last, kGeluRow, {x}, {{"tanh", flag(true)}});
+    group_.insert(group_.end(), {*bent, *scaled});
+    const auto inner = other_than_number(at(*scaled), kTanhScale);
+    if (inner ? !is_cubic(*inner, x) : !is_factored_cubic(at(*scaled), x)) return fail();
+    replace(last, kGeluRow, {x}, {{"tanh", whole(1)}});
     return true;
+  }
+
+  static constexpr double kTanhScale = 0.7978845608028654, kCubic = 0.044715;  // the first is sqrt(2 / pi)
+
+  /// x + 0.044715 x^3
+  bool is_cubic(int place, int x) {
+    const auto cubic = before(place, "Add");
+    const auto rest = cubic ? other_than(at(*cubic), x) : std::nullopt;
+    const auto small = rest ? before(*rest, "Mul") : std::nullopt;
+    const auto cube = small ? other_than_number(at(*small), kCubic) : std::nullopt;
+    if (!cube) return false;
+    group_.insert(group_.end(), {*cubic, *small});
+    if (const auto power = before(*cube, "Pow")) {
+      group_.push_back(*power);
+      return at(*power).inputs[0] == x && is_number(at(*power).inputs[1], 3);
+    }
+    const auto product = before(*cube, "Mul");  // (x x) x
+    const auto two = product ? other_than(at(*product), x) : std::nullopt;
+    const auto square = two ? before(*two, "Mul") : std::nullopt;
+    if (!square || at(*square).inputs != std::vector<int>{x, x}) return false;
+    group_.insert(group_.end(), {*product, *square});
+    return true;
+  }
+
+  /// (x sqrt(2 / pi)) (1 + (0.044715 x) x)
+  bool is_factored_cubic(const Step& product, int x) {
+    for (const size_t side : {0u, 1u}) {
+      const auto scaled = before(product.inputs[side], "Mul"), sum = before(product.inputs[1 - side], "Add");
+      if (!scaled || !sum || other_than_number(at(*scaled), kTanhScale) != x) continue;
+      const auto squared = other_than_number(at(*sum), 1);
+      const auto square = squared ? before(*squared, "Mul") : std::nullopt;
+      const auto rest = square ? other_than(at(*square), x) : std::nullopt;
+      const auto small = rest ? before(*rest, "Mul") : std::nullopt;
+      if (!small || other_than_number(at(*small), kCubic) != x) continue;
+      group_.insert(group_.end(), {*scaled, *sum, *square, *small});
+      return true;
+    }
+    return false;
   }
 
   /// (x - mean(x)) / sqrt(mean((x - mean(x))^2) + eps) * weight + bias, over the last axis.
@@ -295,16 +315,10 @@ class Fusion {
     const auto axes = step.node->attributes.find("axes");
     if (axes != step.node->attributes.end()) return axes->second.ints == Numbers{-1};
     if (step.inputs.size() < 2) return false;
-    for (const Source& source : program_.sources)
-      if (source.place == step.inputs[1] && !source.handle && source.constant.tensor.defined())
-        return source.constant.tensor.to_vector<int64_t>() == Numbers{-1};
-    return false;
+    const auto axis = list(step.inputs[1]);
+    return axis && *axis == Numbers{-1};
   }
 
-  Program& program_;
-  std::vector<int> uses_;
-  std::map<int, size_t> makers_;
-  std::map<int, double> numbers_;
   std::vector<size_t> group_;
 };
 

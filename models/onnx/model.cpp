@@ -295,7 +295,10 @@ std::unique_ptr<detail::ModelState> load_state(const std::string& path, const Lo
     if (unsupported.size() > 20) list += "; and " + std::to_string(unsupported.size() - 20) + " more";
     fail("onnx: cannot load ", path, ": ", list);
   }
-  if (options.fuse) fuse_steps(*state->program);
+  if (options.fuse) {
+    fuse_steps(*state->program);
+    fuse_layers(*state->program);
+  }
   return state;
 }
 

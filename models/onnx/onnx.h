@@ -51,7 +51,8 @@ struct LoadOptions {
   /// An output that a node Softmax, LogSoftmax or Sigmoid gives becomes what this node reads, for losses that take
   /// logits.
   bool logits = false;
-  /// Groups of nodes are replaced by Tern's fused ops (attention, layer norm, GELU). Results may differ in rounding.
+  /// Groups of nodes are replaced by fused ops of Tern (attention, layer norm, GELU, and in inference linear layers and
+  /// convolutions with what follows them). Results may differ in rounding.
   bool fuse = true;
 };
 

@@ -165,6 +165,7 @@ void run_step(const Step& step, const Context& context, std::vector<Value>& valu
   inputs.reserve(step.inputs.size());
   for (const int place : step.inputs) inputs.push_back(place < 0 ? Value() : values[static_cast<size_t>(place)]);
   Call call(*step.node, step.opset, context, std::move(inputs));
+  call.set_memory(step.memory.get());
   if (!step.bodies.empty())
     call.set_body([&](const std::string& name, std::vector<Value>& given) {
       const auto body = step.bodies.find(name);

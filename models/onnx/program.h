@@ -21,6 +21,7 @@ struct Step {
   std::vector<int> inputs = {}, outputs = {};  // places; -1: none
   std::vector<int> done = {};                  // places that no later step reads
   std::map<std::string, std::unique_ptr<Program>> bodies = {};
+  std::shared_ptr<StepMemory> memory = {};  // of a layer, see ops/layers.h
 };
 
 /// What a program reads besides its inputs: a constant, or a handle on a parameter or buffer.

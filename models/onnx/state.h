@@ -88,5 +88,7 @@ void save(const detail::ModelState& state, const std::string& path);
 
 /// Replaces groups of steps by fused ops.
 void fuse_steps(Program& program);
+/// The same for convolutions and linear layers with what follows them. After fuse_steps().
+void fuse_layers(Program& program);
 
 }  // namespace tern::onnx

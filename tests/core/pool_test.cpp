@@ -43,6 +43,25 @@ TEST(Pool, IndicesAreThoseOfTheValues) {
   EXPECT_TRUE(result.values.is_channels_last());
 }
 
+/// Where nothing is recorded the indices are not computed.
+TEST(Pool, ValuesAloneAreThoseWithIndices) {
+  Generator generator = fresh_generator();
+  for (const DType dtype : {float32, float64, bfloat16, float16}) {
+    const Tensor x = randn({2, 67, 9, 7}, generator).to(dtype);
+    for (const bool batched : {true, false}) {
+      const Tensor images = batched ? x : x.select(0, 0);
+      const MaxPoolOptions options{.stride = 2, .padding = 1, .dilation = {1, 2}, .ceil_mode = true};
+      const Tensor wanted = max_pool2d_with_indices(images, 3, options).values;
+      const NoGrad off;
+      const Tensor got = max_pool2d(images, 3, options);
+      expect_equal(got, wanted);
+      EXPECT_TRUE(got.dim() == 3 || got.is_channels_last());
+      EXPECT_TRUE(max_pool2d_with_indices(images, 3, options).indices.defined());
+      expect_equal(adaptive_max_pool2d(images, {3, 7}), max_pool2d_with_indices(images, {3, 1}).values);
+    }
+  }
+}
+
 /// A kernel of 2 with padding 1 and a dilation larger than the image reads only padding.
 TEST(Pool, WindowsWithoutElements) {
   for (const DType dtype : {float32, float64, bfloat16, float16})

@@ -6,6 +6,7 @@
 #include <cstdlib>
 
 #include "tern/core/autograd/autocast.h"
+#include "tern/core/ops/matmul/packed_linear.h"
 #include "tern/tests/core/rounding.h"
 #include "tern/tests/support/levels.h"
 
@@ -134,6 +135,69 @@ TEST_F(RowChainTest, LayersAndNorms) {
       if (HasFailure()) return;
     }
   });
+}
+
+/// Weights that are packed once, stored as [out, in] or [in, out], for many numbers of rows.
+TEST_F(RowChainTest, PackedWeights) {
+  const NoGrad off;
+  at_every_level([&](DType dtype) {
+    Steps steps = layers_of({between(16, 99), between(16, 150), between(16, 99)}, any_activation(), generator_, dtype);
+    for (Layer& layer : steps.layers)
+      if (below(2)) layer.weight = layer.weight.t().contiguous().t();
+    std::vector<detail::PackedLinear> packed(steps.layers.size());
+    const auto chain_of = [&](const Tensor& x) {
+      RowChain chain(x);
+      for (size_t i = 0; i < packed.size(); ++i)
+        chain.linear(steps.layers[i].weight, steps.layers[i].bias, steps.layers[i].activation, &packed[i]);
+      return chain;
+    };
+    for (const int64_t rows : {between(1, 127), between(128, 511), between(512, 2047), between(2048, 2500)}) {
+      const Tensor x = randn({rows, steps.layers[0].weight.size(1)}, generator_).to(dtype);
+      SCOPED_TRACE(x.describe());
+      kernels::set_num_threads(static_cast<int>(between(1, 3)));
+      for (int round = 0; round < 2; ++round) {
+        expect_equal(chain_of(x).result(), steps.in_turn(x));
+        const AddNormOptions end = random_end({rows, steps.layers.back().weight.size(0)}, dtype, generator_);
+        expect_same(chain_of(x).add_norm(end), steps.in_turn(x, end), true);
+        RowChain alone(x);
+        alone.linear(steps.layers[0].weight, {}, Activation::kNone, &packed[0]);
+        expect_equal(alone.result(), linear(x, steps.layers[0].weight));
+        steps.layers[1].weight.mul_(-2);  // its copy is out of date
+      }
+      const bool packs = kernels::linear_packing({}, dtype, rows, 16, 16) != 0;
+      EXPECT_EQ(packed[0].find(rows, dtype, steps.layers[0].weight).defined(), packs);
+    }
+  });
+}
+
+/// A copy is made of the weight as autocast casts it.
+TEST_F(RowChainTest, PackedWeightsUnderAutocast) {
+  const NoGrad off;
+  const Steps steps = layers_of({40, 80, 24}, Activation::kGelu, generator_);
+  const Tensor x = randn({700, 40}, generator_);
+  std::vector<detail::PackedLinear> packed(2);
+  for (int round = 0; round < 2; ++round)
+    for (const DType dtype : {bfloat16, float16, float32}) {
+      const Autocast region(cpu, dtype);
+      RowChain chain(x);
+      for (size_t i = 0; i < 2; ++i)
+        chain.linear(steps.layers[i].weight, steps.layers[i].bias, steps.layers[i].activation, &packed[i]);
+      expect_equal(chain.result(), steps.in_turn(x));
+    }
+}
+
+/// Where a gradient is recorded, the layer is the op.
+TEST_F(RowChainTest, PackedWeightsWithGradients) {
+  Steps steps = layers_of({20, 24}, Activation::kNone, generator_);
+  const Tensor x = randn({300, 20}, generator_), weight = steps.layers[0].weight.set_requires_grad(true);
+  detail::PackedLinear packed;
+  RowChain chain(x);
+  chain.linear(weight, steps.layers[0].bias, Activation::kNone, &packed);
+  sum(square(chain.result())).backward();
+  const Tensor got = weight.grad().clone();
+  steps.layers[0].weight.set_grad({});
+  sum(square(linear(x, weight, steps.layers[0].bias))).backward();
+  expect_equal(got, weight.grad());
 }
 
 TEST_F(RowChainTest, SelfAttention) {

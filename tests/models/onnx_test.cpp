@@ -5,12 +5,10 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
-#include <set>
 
 #include "tern/core/autograd/checkpoint.h"
 #include "tern/core/io/input_file.h"
 #include "tern/core/ops/ops.h"
-#include "tern/core/profiler/profiler.h"
 #include "tern/optim/optim.h"
 #include "tern/tests/core/fresh.h"
 #include "tern/tests/models/onnx_writer.h"
@@ -374,90 +372,6 @@ TEST(Onnx, DeepAndLongGraphsEnd) {
   calls.message(1, onnx_node("F", {"x"}, {"y"}).text(7, "d"));
   calls.message(11, onnx_value("x", {3})).message(12, onnx_value("y", {3}));
   expect_has(error_of(onnx_model(calls).message(25, function)), "nested deeper");
-}
-
-/// The ops that a model runs, and that it gives the same with and without fused steps.
-std::set<std::string> ops_of(const Message& graph, const std::vector<Tensor>& inputs) {
-  const File file;
-  write_onnx(file.path, onnx_model(graph, 17));
-  const Tensor separate = onnx::load(file.path, {.fuse = false})->forward(inputs)[0];
-  const auto model = onnx::load(file.path);
-  Profiler profiler;
-  const Tensor fused = model->forward(inputs)[0];
-  std::set<std::string> names;
-  for (const ProfileRow& row : profiler.stop().rows()) names.insert(row.name);
-  EXPECT_TRUE(allclose(fused, separate, 1e-5, 1e-5));
-  return names;
-}
-
-Message number_of(const std::string& name, float value) { return onnx_floats(name, {}, {value}); }
-
-TEST(Onnx, SpellingsOfGeluAreOneOp) {
-  const Tensor x = fresh_normal({3, 5}, 4);
-  const auto expect = [&](Message graph, const std::string& op) {
-    for (const auto& [name, value] : std::map<std::string, float>{{"half", 0.5f},
-                                                                  {"one", 1},
-                                                                  {"three", 3},
-                                                                  {"root", 1.4142135f},
-                                                                  {"down", 0.70710677f},
-                                                                  {"c", 0.044715f},
-                                                                  {"s", 0.79788456f}})
-      graph.message(5, number_of(name, value));
-    graph.message(11, onnx_value("x", {-1, 5})).message(12, onnx_value("y", {-1, 5}));
-    const std::set<std::string> ops = ops_of(graph, {x});
-    EXPECT_TRUE(ops.contains(op) && !ops.contains("erf") && !ops.contains("tanh")) << testing::PrintToString(ops);
-  };
-  Message a;  // x (1 + erf(x / sqrt(2))) 0.5
-  a.message(1, onnx_node("Div", {"x", "root"}, {"d"})).message(1, onnx_node("Erf", {"d"}, {"e"}));
-  a.message(1, onnx_node("Add", {"e", "one"}, {"p"})).message(1, onnx_node("Mul", {"x", "p"}, {"m"}));
-  expect(a.message(1, onnx_node("Mul", {"m", "half"}, {"y"})), "gelu");
-  Message b;  // 0.5 x (1 + erf(x sqrt(0.5)))
-  b.message(1, onnx_node("Mul", {"half", "x"}, {"h"})).message(1, onnx_node("Mul", {"x", "down"}, {"d"}));
-  b.message(1, onnx_node("Erf", {"d"}, {"e"})).message(1, onnx_node("Add", {"one", "e"}, {"p"}));
-  expect(b.message(1, onnx_node("Mul", {"h", "p"}, {"y"})), "gelu");
-  Message t;
-  t.message(1, onnx_node("Mul", {"x", "half"}, {"h"})).message(1, onnx_node("Pow", {"x", "three"}, {"q"}));
-  t.message(1, onnx_node("Mul", {"q", "c"}, {"k"})).message(1, onnx_node("Add", {"x", "k"}, {"i"}));
-  t.message(1, onnx_node("Mul", {"i", "s"}, {"z"})).message(1, onnx_node("Tanh", {"z"}, {"u"}));
-  t.message(1, onnx_node("Add", {"u", "one"}, {"p"}));
-  expect(t.message(1, onnx_node("Mul", {"h", "p"}, {"y"})), "gelu_tanh");
-}
-
-/// What another node reads stays.
-TEST(Onnx, PartsThatAreReadElsewhereAreNotFused) {
-  Message graph;
-  graph.message(1, onnx_node("Div", {"x", "root"}, {"d"})).message(1, onnx_node("Erf", {"d"}, {"e"}));
-  graph.message(1, onnx_node("Add", {"e", "one"}, {"p"})).message(1, onnx_node("Mul", {"x", "p"}, {"m"}));
-  graph.message(1, onnx_node("Mul", {"m", "half"}, {"g"})).message(1, onnx_node("Add", {"g", "e"}, {"y"}));
-  graph.message(5, number_of("root", 1.4142135f)).message(5, number_of("one", 1)).message(5, number_of("half", 0.5f));
-  graph.message(11, onnx_value("x", {-1, 5})).message(12, onnx_value("y", {-1, 5}));
-  EXPECT_TRUE(ops_of(graph, {fresh_normal({3, 5}, 12)}).contains("erf"));
-}
-
-TEST(Onnx, LayerNormAndAttentionAreOneOpEach) {
-  Message norm;
-  norm.message(1, onnx_node("ReduceMean", {"x"}, {"m"}).message(5, onnx_list("axes", {-1})));
-  norm.message(1, onnx_node("Sub", {"x", "m"}, {"d"})).message(1, onnx_node("Pow", {"d", "two"}, {"q"}));
-  norm.message(1, onnx_node("ReduceMean", {"q"}, {"v"}).message(5, onnx_list("axes", {-1})));
-  norm.message(1, onnx_node("Add", {"v", "eps"}, {"e"})).message(1, onnx_node("Sqrt", {"e"}, {"r"}));
-  norm.message(1, onnx_node("Div", {"d", "r"}, {"n"})).message(1, onnx_node("Mul", {"n", "w"}, {"s"}));
-  norm.message(1, onnx_node("Add", {"s", "b"}, {"y"}));
-  norm.message(5, number_of("two", 2)).message(5, number_of("eps", 1e-3f));
-  norm.message(5, onnx_floats("w", {5}, {1, 2, -1, 0.5f, 3})).message(5, onnx_floats("b", {5}, {0, 1, 2, 3, 4}));
-  norm.message(11, onnx_value("x", {-1, 5})).message(12, onnx_value("y", {-1, 5}));
-  std::set<std::string> ops = ops_of(norm, {fresh_normal({3, 5}, 5)});
-  EXPECT_TRUE(ops.contains("layer_norm") && !ops.contains("sqrt")) << testing::PrintToString(ops);
-  Message attention;
-  attention.message(1, onnx_node("MatMul", {"q", "k"}, {"s"})).message(1, onnx_node("Div", {"s", "two"}, {"d"}));
-  attention.message(1, onnx_node("Add", {"d", "mask"}, {"a"}));
-  attention.message(1, onnx_node("Softmax", {"a"}, {"p"}).message(5, onnx_attribute("axis", -1)));
-  attention.message(1, onnx_node("MatMul", {"p", "v"}, {"y"})).message(5, number_of("two", 2));
-  attention.message(11, onnx_value("q", {2, 3, 5, 8})).message(11, onnx_value("k", {2, 3, 8, 7}));
-  attention.message(11, onnx_value("v", {2, 3, 7, 8})).message(11, onnx_value("mask", {2, 1, 5, 7}));
-  attention.message(12, onnx_value("y", {2, 3, 5, 8}));
-  ops = ops_of(attention, {fresh_normal({2, 3, 5, 8}, 6), fresh_normal({2, 3, 8, 7}, 7), fresh_normal({2, 3, 7, 8}, 8),
-                           fresh_normal({2, 1, 5, 7}, 9)});
-  EXPECT_TRUE(ops.contains("attention") && !ops.contains("softmax")) << testing::PrintToString(ops);
 }
 
 TEST(Onnx, ChangedBytesGiveAModelOrAnError) {

@@ -22,6 +22,13 @@ class Message {
     bytes_ += value;
     return *this;
   }
+  Message& real(int field, float value) {
+    varint(static_cast<uint64_t>(field) << 3 | 5);
+    char bytes[4];
+    std::memcpy(bytes, &value, 4);
+    bytes_.append(bytes, 4);
+    return *this;
+  }
   Message& message(int field, const Message& value) { return text(field, value.bytes_); }
   const std::string& bytes() const { return bytes_; }
 
@@ -43,6 +50,10 @@ inline Message onnx_node(const std::string& op, const std::vector<std::string>& 
 
 inline Message onnx_attribute(const std::string& name, int64_t value) {
   return Message().text(1, name).number(3, static_cast<uint64_t>(value)).number(20, 2);
+}
+
+inline Message onnx_real(const std::string& name, float value) {
+  return Message().text(1, name).real(2, value).number(20, 1);
 }
 
 inline Message onnx_list(const std::string& name, const std::vector<int64_t>& values) {

@@ -61,6 +61,24 @@ struct MaxPool final : TwiceDifferentiable<MaxPool> {
   Grads backward(const Tensor& dy) override { return {MaxPoolBackward::apply(dy, Constant{index_.get()}, shape_)}; }
 };
 
+/// The values alone, where nothing is recorded: the places are two thirds of what a pass writes.
+Tensor max_pool_values(const Tensor& x, const PoolShape& shape) {
+  const ProfileRange range(MaxPool::kName, RangeKind::kOp);
+  const AllocationTag tag(MaxPool::kName);
+  const Tensor y = detail::empty_channels_last(pool_output(shape, x.dim() - 2), x.options());
+  kernels::max_pool(current_stream(x.device()), shape, rows_of(x.channels_last()), rows_of(y), {});
+  const Tensor* const read[] = {&x};
+  if (range.recording()) range.count_tensors(read, 1, &y, 1);
+  if (anomaly_mode() != Anomaly::kOff) detail::check_anomaly_forward(MaxPool::kName, read, 1, y);
+  return y;
+}
+
+/// Whether the places are needed.
+bool needs_places(const Tensor& x) {
+  const Tensor* const read[] = {&x};
+  return detail::active_trace() || detail::requires_record(read, 1);
+}
+
 /// A mean is linear: its gradient is the transposed map, whose gradient is the mean.
 template <bool kTransposed>
 struct MeanPoolPass final : TwiceDifferentiable<MeanPoolPass<kTransposed>> {
@@ -148,12 +166,14 @@ PoolShape adaptive_shape(const char* op, const Tensor& x, const SpatialSizes& si
   return s;
 }
 
+/// The indices are undefined where they are neither wanted nor needed for a gradient.
 MaxPoolResult max_pool_of(const char* op, int dims, const Tensor& x, const SpatialSizes& kernel,
-                          const MaxPoolOptions& options) {
+                          const MaxPoolOptions& options, bool wants_indices) {
   const Images images(op, x, dims);
   const SpatialSizes& stride = options.stride ? *options.stride : kernel;
   const PoolShape shape =
       pool_shape(op, images.x, {kernel, stride, options.padding, options.dilation, options.ceil_mode});
+  if (!wants_indices && !needs_places(images.x)) return {images.result(max_pool_values(images.x, shape)), {}};
   const std::vector<Tensor> both = MaxPool::apply(images.x, shape);
   return {images.result(both[0]), images.result(both[1])};
 }
@@ -174,7 +194,8 @@ Tensor adaptive_mean_of(const char* op, int dims, const Tensor& x, const Spatial
 
 Tensor adaptive_max_of(const char* op, int dims, const Tensor& x, const SpatialSizes& size) {
   const Images images(op, x, dims);
-  return images.result(MaxPool::apply(images.x, adaptive_shape(op, images.x, size))[0]);
+  const PoolShape shape = adaptive_shape(op, images.x, size);
+  return images.result(needs_places(images.x) ? MaxPool::apply(images.x, shape)[0] : max_pool_values(images.x, shape));
 }
 
 Tensor lp_pool_of(const char* op, int dims, const Tensor& x, double power, const SpatialSizes& kernel,
@@ -195,22 +216,22 @@ Tensor lp_pool_of(const char* op, int dims, const Tensor& x, double power, const
 }  // namespace
 
 Tensor max_pool1d(const Tensor& x, const SpatialSizes& kernel, const MaxPoolOptions& options) {
-  return max_pool_of("max_pool1d", 1, x, kernel, options).values;
+  return max_pool_of("max_pool1d", 1, x, kernel, options, false).values;
 }
 Tensor max_pool2d(const Tensor& x, const SpatialSizes& kernel, const MaxPoolOptions& options) {
-  return max_pool_of("max_pool2d", 2, x, kernel, options).values;
+  return max_pool_of("max_pool2d", 2, x, kernel, options, false).values;
 }
 Tensor max_pool3d(const Tensor& x, const SpatialSizes& kernel, const MaxPoolOptions& options) {
-  return max_pool_of("max_pool3d", 3, x, kernel, options).values;
+  return max_pool_of("max_pool3d", 3, x, kernel, options, false).values;
 }
 MaxPoolResult max_pool1d_with_indices(const Tensor& x, const SpatialSizes& kernel, const MaxPoolOptions& options) {
-  return max_pool_of("max_pool1d", 1, x, kernel, options);
+  return max_pool_of("max_pool1d", 1, x, kernel, options, true);
 }
 MaxPoolResult max_pool2d_with_indices(const Tensor& x, const SpatialSizes& kernel, const MaxPoolOptions& options) {
-  return max_pool_of("max_pool2d", 2, x, kernel, options);
+  return max_pool_of("max_pool2d", 2, x, kernel, options, true);
 }
 MaxPoolResult max_pool3d_with_indices(const Tensor& x, const SpatialSizes& kernel, const MaxPoolOptions& options) {
-  return max_pool_of("max_pool3d", 3, x, kernel, options);
+  return max_pool_of("max_pool3d", 3, x, kernel, options, true);
 }
 
 Tensor avg_pool1d(const Tensor& x, const SpatialSizes& kernel, const AvgPoolOptions& options) {

@@ -282,17 +282,30 @@ class BiasTile {
            float* scores) const {
     if (!view_) return;
     const int64_t padded = round_up(keys, kWidth), cols = round_up(queries, kWidth);
+    const float* from_rows = rows;
+    int64_t stride = padded;
     dispatch_float(view_.dtype, [&]<class T>() {
       const T* from = view_.as<T>() + offset_ + first_query * view_.strides[2] + first_key * view_.strides[3];
-      for (int64_t i = 0; i < cols; ++i) {
-        float* row = rows + i * padded;
-        const T* source = from + i * view_.strides[2];
-        for (int64_t j = 0; j < padded; ++j) {
-          row[j] = i < queries && j < keys ? static_cast<float>(source[j * view_.strides[3]]) : 0.0f;
+      const bool dense = view_.strides[3] == 1;
+      if constexpr (std::is_same_v<T, float>) {
+        if (dense && cols == queries && padded == keys) {
+          from_rows = from;
+          stride = view_.strides[2];
+          return;
         }
       }
+      for (int64_t i = 0; i < queries; ++i) {
+        float* row = rows + i * padded;
+        const T* source = from + i * view_.strides[2];
+        if (dense)  // a loop that is vectorised
+          for (int64_t j = 0; j < keys; ++j) row[j] = static_cast<float>(source[j]);
+        else
+          for (int64_t j = 0; j < keys; ++j) row[j] = static_cast<float>(source[j * view_.strides[3]]);
+        std::fill(row + keys, row + padded, 0.0f);
+      }
+      std::fill(rows + queries * padded, rows + cols * padded, 0.0f);
     });
-    transpose(cols, padded, rows, padded, kLog2e, transposed, kQueryBlock);
+    transpose(cols, padded, from_rows, stride, kLog2e, transposed, kQueryBlock);
     for (int64_t j = 0; j < keys; ++j) {
       for (int64_t n = 0; n < cols; n += kWidth) {
         float* p = scores + j * kQueryBlock + n;

@@ -81,36 +81,36 @@ int64_t RowBlocks::chain_slot_bytes(std::span<const BlockProduct> products) {
 
 int64_t RowBlocks::chain_workspace_bytes(std::span<const BlockProduct> products) {
   int64_t bytes = 64 + products.front().blocks.slots_ * chain_slot_bytes(products);
-  for (const BlockProduct& product : products) bytes += product.blocks.packed_bytes_;
+  for (const BlockProduct& product : products) bytes += product.packed ? 0 : product.blocks.packed_bytes_;
   return bytes;
 }
 
-void* RowBlocks::compute(int64_t rows, const void* from, const void* b, const float* bias, void* to, char* memory,
+void* RowBlocks::compute(int64_t rows, const void* from, const void* b, const float* bias, void* to, const void* packed,
                          char* scratch) const {
   if (!to) to = scratch + matmul_scratch_;
   if (!main_) {
     sgemm(false, transpose_b_, rows, n_, k_, 1.0f, static_cast<const float*>(from), lda_, static_cast<const float*>(b),
           ldb_, 0.0f, static_cast<float*>(to), ldc_);
   } else if (rows == rows_) {
-    main_->run(from, memory, bias, to, scratch);
+    main_->run(from, packed, bias, to, scratch);
   } else if (last_ && rows == last_rows_) {
-    last_->run(from, memory, bias, to, scratch);
+    last_->run(from, packed, bias, to, scratch);
   } else {
     run_padded(last_ ? *last_ : *main_, last_ ? last_rows_ : rows_, rows, static_cast<const char*>(from), bias,
-               static_cast<char*>(to), memory, scratch);
+               static_cast<char*>(to), packed, scratch);
   }
   return to;
 }
 
 void RowBlocks::run_padded(const Matmul& product, int64_t product_rows, int64_t rows, const char* from,
-                           const float* bias, char* to, char* memory, char* scratch) const {
+                           const float* bias, char* to, const void* packed, char* scratch) const {
   // The copies keep the row strides, so that the same products serve; what comes out of the padding is not used.
   char* padded_a = scratch + slot_bytes_ - epilogue_bytes_ - padding_bytes_;
   char* padded_c = padded_a + input_bytes();
   const int64_t a_row = lda_ * size_of(input_), c_row = ldc_ * size_of(output_);
   std::memset(padded_a, 0, product_rows * a_row);
   for (int64_t r = 0; r < rows; ++r) std::memcpy(padded_a + r * a_row, from + r * a_row, k_ * size_of(input_));
-  product.run(padded_a, memory, bias, padded_c, scratch);
+  product.run(padded_a, packed, bias, padded_c, scratch);
   for (int64_t r = 0; r < rows; ++r) std::memcpy(to + r * c_row, padded_c + r * c_row, n_ * size_of(output_));
 }
 

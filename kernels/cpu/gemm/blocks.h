@@ -35,10 +35,12 @@ struct RowBlocksOptions {
 class RowBlocks;
 
 /// One product of a chain and what it reads besides its rows. bias: fp32 [n], read only with blocks.adds_bias().
+/// packed: b as blocks.pack() wrote it, or null.
 struct BlockProduct {
   const RowBlocks& blocks;
   const void* b;
   const float* bias;
+  const void* packed = nullptr;
 };
 
 /// c[m, n] = a[m, k] op(b). With packed products (see has_packed_matmul) b is packed once per call and each thread
@@ -74,6 +76,13 @@ class RowBlocks {
                         const After& after);
   static int64_t chain_workspace_bytes(std::span<const BlockProduct> products);
 
+  /// b in the layout that run() reads, of packed_bytes(): 0 without packed products.
+  void pack(const void* b, void* memory) const {
+    if (main_) main_->pack(b, memory);
+  }
+  int64_t packed_bytes() const { return packed_bytes_; }
+  bool same_packing(const RowBlocks& other) const { return main_ && main_->same_packing(*other.main_); }
+
  private:
   /// Memory of one slot: for each product what it needs itself, and its input unless that is the chain's.
   static int64_t chain_slot_bytes(std::span<const BlockProduct> products);
@@ -101,14 +110,11 @@ class RowBlocks {
     });
   }
 
-  void pack(const void* b, char* memory) const {
-    if (main_) main_->pack(b, memory);
-  }
   /// One block: from its rows of a to `to` or, without, to scratch memory. Returns where it is.
-  void* compute(int64_t rows, const void* from, const void* b, const float* bias, void* to, char* memory,
+  void* compute(int64_t rows, const void* from, const void* b, const float* bias, void* to, const void* packed,
                 char* scratch) const;
   void run_padded(const Matmul& product, int64_t product_rows, int64_t rows, const char* from, const float* bias,
-                  char* to, char* memory, char* scratch) const;
+                  char* to, const void* packed, char* scratch) const;
   std::shared_ptr<const Matmul> product_of(int64_t rows) const;
 
   DType input_, output_;
@@ -126,16 +132,18 @@ void RowBlocks::run_chain(std::span<const BlockProduct> products, const void* a,
   char* const packed = align_up(workspace);
   char* slots = packed;
   for (const BlockProduct& p : products) {
+    if (p.packed) continue;
     p.blocks.pack(p.b, slots);
     slots += p.blocks.packed_bytes_;
   }
   const RowBlocks& first = products.front().blocks;
   const int64_t slot_bytes = chain_slot_bytes(products);
   first.for_blocks([&](int64_t slot, int64_t begin, int64_t rows) {
-    char *scratch = slots + slot * slot_bytes, *matrix = packed;
+    char *scratch = slots + slot * slot_bytes, *next_packed = packed;
     const void* input = first.input_row(a, begin);
     for (size_t i = 0; i < products.size(); ++i) {
-      const auto& [blocks, b, bias] = products[i];
+      const auto& [blocks, b, bias, kept] = products[i];
+      const void* const matrix = kept ? kept : next_packed;
       const bool last = i + 1 == products.size();
       char* const end = scratch + blocks.slot_bytes_;
       void* const to = last ? blocks.output_row(c, begin) : blocks.direct_ ? end : nullptr;
@@ -144,7 +152,7 @@ void RowBlocks::run_chain(std::span<const BlockProduct> products, const void* a,
       if (last) break;
       input = end;
       scratch = end + products[i + 1].blocks.input_bytes();
-      matrix += blocks.packed_bytes_;
+      if (!kept) next_packed += blocks.packed_bytes_;
     }
   });
 }

@@ -14,14 +14,17 @@ struct LinearPlan {
   DType dtype;
   bool wide;  // products need separate fp32 memory
 
-  LinearPlan(const ConstView& x, const ConstView& weight)
-      : rows(x.rows()), in(x.cols()), out(weight.shape[0]), dtype(x.dtype), wide(is_low_precision(x.dtype)) {
+  LinearPlan(const ConstView& x, const ConstView& weight) : LinearPlan(x.dtype, x.rows(), weight.shape[0], x.cols()) {}
+  LinearPlan(DType type, int64_t count, int64_t to, int64_t from)
+      : rows(count), in(from), out(to), dtype(type), wide(is_low_precision(type)) {
     const bool supported = dtype == DType::kFloat32 || has_packed_matmul(dtype);
     blocks = supported && RowBlocks::suits(dtype, rows, out, in);
   }
   /// Blocks that go to y, or to fp32 memory when y has 16 bits.
-  RowBlocks row_blocks() const {
-    return RowBlocks(dtype, dtype, !wide, true, rows, out, in, in, in, out, {.bias = true});
+  RowBlocks row_blocks() const { return row_blocks(true, in); }
+  /// The same for a weight that is stored as [in, out] unless transpose_b, with rows ldb apart.
+  RowBlocks row_blocks(bool transpose_b, int64_t ldb) const {
+    return RowBlocks(dtype, dtype, !wide, transpose_b, rows, out, in, in, ldb, out, {.bias = true});
   }
   /// For an epilogue that writes all results itself; it has `epilogue_bytes` of memory. block_rows: 0, or the rows of a
   /// block.

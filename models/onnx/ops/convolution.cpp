@@ -2,7 +2,10 @@
 
 #include <algorithm>
 
+#include "tern/core/autograd/function.h"
+#include "tern/core/ops/convolution/call.h"
 #include "tern/kernels/base/check.h"
+#include "tern/models/onnx/ops/layers.h"
 #include "tern/models/onnx/ops/windows.h"
 #include "tern/models/onnx/registry.h"
 
@@ -75,15 +78,70 @@ Numbers kernel_size(const Tensor& weight) {
 
 namespace {
 
+struct Convolution {
+  Tensor x, weight, bias;
+  ConvolutionOptions options;
+  int64_t dims;
+
+  explicit Convolution(const Call& c) : x(c.in(0)), weight(c.in(1)), bias(c.in_or_none(2)) {
+    const Windows w = Windows::of(c, x, kernel_size(weight));
+    dims = w.dims;
+    options = {.stride = w.stride, .dilation = w.dilation, .groups = c.integer("group", 1)};
+    if (w.symmetric(false))
+      options.padding = w.front;
+    else
+      x = w.padded(x);
+  }
+  Tensor result() const {
+    const auto op = dims == 1 ? conv1d : dims == 2 ? conv2d : conv3d;
+    return op(x, weight, bias, options);
+  }
+  /// Whether activation(result + residual) may be one pass.
+  bool fits_epilogue(const Tensor& residual) const {
+    const Tensor* const read[] = {&x, &weight, &bias, &residual};
+    if (dims != 2 || !is_floating(x.dtype()) || tern::detail::active_trace() || tern::detail::requires_record(read, 4))
+      return false;
+    if (!residual.defined()) return true;
+    const tern::detail::ConvolutionCall call("conv2d", 2, x, weight, bias);
+    const kernels::ConvolutionShape s = tern::detail::shape_of(call, options);
+    return residual.dtype() == call.x.dtype() && residual.device() == x.device() &&
+           residual.shape() == Shape{s.batch, s.out_channels, s.out[1], s.out[2]};
+  }
+};
+
+Tensor activated(const Tensor& x, ImageActivation activation) {
+  switch (activation) {
+    case ImageActivation::kRelu:
+      return relu(x);
+    case ImageActivation::kRelu6:
+      return clamp(x, 0, 6);
+    case ImageActivation::kSilu:
+      return silu(x);
+    case ImageActivation::kHardSwish:
+      return hardswish(x);
+    case ImageActivation::kGelu:
+      return gelu(x);
+    case ImageActivation::kNone:
+      break;
+  }
+  return x;
+}
+
 void convolve(Call& c) {
   c.check_types();
-  const Tensor given = c.in(0), weight = c.in(1);
-  const Windows w = Windows::of(c, given, kernel_size(weight));
-  const auto op = w.dims == 1 ? conv1d : w.dims == 2 ? conv2d : conv3d;
-  ConvolutionOptions options{.stride = w.stride, .dilation = w.dilation, .groups = c.integer("group", 1)};
-  const bool symmetric = w.symmetric(false);
-  if (symmetric) options.padding = w.front;
-  c.set(op(symmetric ? given : w.padded(given), weight, c.in_or_none(2), options));
+  c.set(Convolution(c).result());
+}
+
+void convolution_layer(Call& c) {
+  c.check_types();
+  const Convolution call(c);
+  const Tensor residual = c.in_or_none(3);
+  const auto activation = static_cast<ImageActivation>(c.integer("activation", 0));
+  if (call.fits_epilogue(residual))
+    return c.set(tern::detail::conv2d_with_epilogue(call.x, call.weight, call.bias, call.options, residual, activation,
+                                                    c.memory().convolution));
+  const Tensor y = call.result();
+  c.set(activated(residual.defined() ? y + residual : y, activation));
 }
 
 /// Pads are what is cut from the result; output_shape says how much.
@@ -137,6 +195,8 @@ void columns_to_image(Call& c) {
 }
 
 }  // namespace
+
+const OpRow kConvolutionLayer{"Conv", 1, convolution_layer};
 
 void add_convolution_ops(Rows& rows) {
   const Rows own = {
