@@ -30,7 +30,7 @@ const Step* step_that_gives(const Program& program, int place) {
   return nullptr;
 }
 
-/// The last layer: its weight [out, in] or [in, out], and its bias.
+/// The last layer: its weight [out, in] or [in, out], of a convolution [out, in, kernel...], and its bias.
 struct Head {
   Weight* weight = nullptr;
   Weight* bias = nullptr;
@@ -52,8 +52,9 @@ Head head_of_layers(const detail::ModelState& state, const Step& step) {
 
 /// From an output back through nodes that keep classes apart.
 Head find_head(const detail::ModelState& state, size_t output) {
-  static const std::set<std::string> passed = {"Add",     "Identity", "Softmax", "LogSoftmax", "Sigmoid",
-                                               "Reshape", "Flatten",  "Squeeze", "Cast",       "Unsqueeze"};
+  static const std::set<std::string> passed = {"Add",     "Identity", "Softmax",           "LogSoftmax",  "Sigmoid",
+                                               "Reshape", "Flatten",  "Squeeze",           "Cast",        "Unsqueeze",
+                                               "Relu",    "Dropout",  "GlobalAveragePool", "AveragePool", "ReduceMean"};
   const Program& program = *state.program;
   int place = program.outputs.size() <= output ? -1 : program.outputs[output];
   Head head;
@@ -72,6 +73,14 @@ Head find_head(const detail::ModelState& state, size_t output) {
         head.rows_are_classes = !head.rows_are_classes;
       }
       if (op == "Gemm" && step->inputs.size() > 2) head.bias = weight_at(state, step->inputs[2]);
+      return head;
+    }
+    if (op == "Conv") {
+      const auto groups = step->node->attributes.find("group");
+      const bool adds = step->inputs.size() > 3 && step->inputs[3] >= 0;  // what a fused step adds to the result
+      if (adds || (groups != step->node->attributes.end() && groups->second.i != 1)) return {};
+      head = {.weight = weight_at(state, step->inputs[1]), .rows_are_classes = true};
+      if (step->inputs.size() > 2) head.bias = weight_at(state, step->inputs[2]);
       return head;
     }
     if (!passed.contains(op)) return {};
@@ -105,19 +114,25 @@ void renew(Weight& weight, const Shape& shape, double bound, Generator& generato
 std::string replace_head(detail::ModelState& state, int64_t classes, Generator& generator, size_t output) {
   TERN_CHECK(classes > 0 && classes < (int64_t{1} << 31), "onnx: a head for ", classes, " classes");
   const Head head = find_head(state, output);
-  TERN_CHECK(head.weight != nullptr && head.weight->is_parameter && head.weight->handle->dim() == 2,
-             "onnx: the model does not end in a Gemm or MatMul whose weight is a parameter: its head cannot be "
+  TERN_CHECK(head.weight != nullptr && head.weight->is_parameter && head.weight->handle->dim() >= 2,
+             "onnx: the model does not end in a Gemm, MatMul or Conv whose weight is a parameter: its head cannot be "
              "replaced");
   const Tensor& old = *head.weight->handle;
-  const int64_t inputs = old.size(head.rows_are_classes ? 1 : 0), before = old.size(head.rows_are_classes ? 0 : 1);
+  const int of_classes = head.rows_are_classes ? 0 : old.dim() - 1;
+  const int64_t before = old.size(of_classes), inputs = old.numel() / std::max<int64_t>(1, before);
   const double bound = 1 / std::sqrt(static_cast<double>(std::max<int64_t>(1, inputs)));
-  renew(*head.weight, head.rows_are_classes ? Shape{classes, inputs} : Shape{inputs, classes}, bound, generator);
+  renew(*head.weight, old.shape().with(of_classes, classes), bound, generator);
   if (head.bias != nullptr && head.bias->handle->numel() == before) {
     const Shape shape = head.bias->handle->shape();
     renew(*head.bias, shape.with(shape.dims() - 1, classes), bound, generator);
   }
   ValueInfo& info = state.outputs[output];
-  if (!info.shape.empty() && info.shape.back().size == before) info.shape.back().size = classes;
+  // The classes are the last dimension, or the channels of an image.
+  for (const size_t d : {info.shape.size() - 1, size_t{1}})
+    if (d < info.shape.size() && info.shape[d].size == before) {
+      info.shape[d].size = classes;
+      break;
+    }
   state.has_new_head = true;
   return head.weight->name;
 }

@@ -85,9 +85,9 @@ class Model final : public nn::Module {
   /// With lists of tensors: entry i is what stands for inputs()[i] or outputs()[i], one tensor unless it is a sequence.
   std::vector<std::vector<Tensor>> forward_lists(const std::vector<std::vector<Tensor>>& inputs) const;
 
-  /// Replaces the weight (and bias) of the last Gemm or MatMul before the first output by new ones for this number of
-  /// classes, with the initial values of nn::Linear; returns the weight's name. Outputs of a fixed size change theirs.
-  /// Error where there is no such node with a weight that is a parameter. Make optimizers afterwards.
+  /// Replaces the weight (and bias) of the last Gemm, MatMul or Conv before the first output by new ones for this
+  /// number of classes, with the initial values of nn::Linear; returns the weight's name. Outputs of a fixed size
+  /// change theirs. Error where there is no such node with a weight that is a parameter. Make optimizers afterwards.
   std::string replace_head(int64_t classes);
 
   /// Writes the file that was loaded with the weights of now. Nothing but the bytes of parameters and buffers changes;

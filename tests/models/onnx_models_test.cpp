@@ -307,6 +307,38 @@ TEST_F(OnnxModels, LabelsAndHeads) {
                         {"config.json", "2 labels", "gives 3 numbers"});
 }
 
+/// As SqueezeNet and DenseNet end: the classes are channels.
+TEST_F(OnnxModels, AConvolutionMayBeTheHead) {
+  const auto network = [](int64_t groups) {
+    Message graph;
+    Message conv = test::onnx_node("Conv", {"x", "head.weight", "head.bias"}, {"c"});
+    graph.message(1, conv.message(5, test::onnx_attribute("group", groups)));
+    graph.message(1, test::onnx_node("Relu", {"c"}, {"r"}));
+    graph.message(1, test::onnx_node("GlobalAveragePool", {"r"}, {"y"})).text(2, "g");
+    graph.message(5,
+                  test::onnx_floats("head.weight", {3, 3 / groups, 1, 1}, Floats(static_cast<size_t>(9 / groups), 1)));
+    graph.message(5, test::onnx_floats("head.bias", {3}, {0, 1, -1}));
+    graph.message(11, test::onnx_value("x", {-1, 3, 2, 2})).message(12, test::onnx_value("y", {-1, 3, 1, 1}));
+    return test::onnx_model(graph);
+  };
+  write("m.onnx", network(1));
+  const auto model = load_pretrained<ImageClassifier>(file("m.onnx"), {.labels = {"a", "b"}, .allow_new_head = true});
+  const Tensor weight = find(model->state_dict(), "head.weight"), bias = find(model->state_dict(), "head.bias");
+  EXPECT_EQ(weight.shape(), (Shape{2, 3, 1, 1}));
+  EXPECT_EQ(bias.shape(), (Shape{2}));
+  EXPECT_LE(max(abs(weight)).item<double>(), 1 / std::sqrt(3.0));
+  NoGrad off;
+  const Tensor images = test::fresh_normal({2, 3, 2, 2}, 6);
+  expect_near(model->forward(images), mean(relu(conv2d(images, weight, bias)), {2, 3}));
+  model->save_pretrained(file("run"));
+  expect_near(load_pretrained<ImageClassifier>(file("run"))->forward(images), model->forward(images), 0);
+  write("m.onnx", network(3));  // each class reads one channel: not a layer that can be made anew
+  test::expect_contains(error_of([&] {
+                          load_pretrained<Model>(file("m.onnx"), {.labels = {"a", "b"}, .allow_new_head = true});
+                        }),
+                        {"the model has 3 labels and the data 2", "cannot be replaced"});
+}
+
 TEST_F(OnnxModels, MetadataAndFilesBesideTheModel) {
   const Message network = image_network({-1, 3, 4, 4}, false);
   const auto with = [&](const std::string& key, const std::string& value) {
