@@ -42,7 +42,8 @@ TERN_KERNEL(void, row_chain, Stream stream, ConstView x, std::span<const RowStep
 
 /// Where the weight [out, in] of a linear step stays the same for many calls, `packed` becomes what the step reads for
 /// that many rows of a dtype. linear_packing() is 0 where the step reads the weight itself; equal numbers say that the
-/// same copy serves. weight: of the rows' dtype, contiguous or a transposed contiguous matrix.
+/// same copy serves. weight: of the rows' dtype, contiguous or a transposed contiguous matrix. At level v3 the step's
+/// sums may then differ in rounding from those of linear_forward.
 TERN_KERNEL(int64_t, linear_packing, Stream stream, DType dtype, int64_t rows, int64_t out, int64_t in);
 TERN_KERNEL(int64_t, linear_packed_bytes, Stream stream, DType dtype, int64_t rows, int64_t out, int64_t in);
 TERN_KERNEL(void, linear_pack, Stream stream, int64_t rows, ConstView weight, void* packed);

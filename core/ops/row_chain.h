@@ -34,7 +34,7 @@ class RowChain {
   // Each step replaces the rows. Errors are those of the ops, thrown by the step.
 
   /// tern::linear(rows, weight, bias, activation). packed: of this weight, or null; it keeps a copy of the weight, and
-  /// is not used where something is recorded.
+  /// is not used where something is recorded. On CPUs without AVX-512 sums may then differ in rounding.
   void linear(const Tensor& weight, const Tensor& bias = {}, Activation activation = Activation::kNone,
               detail::PackedLinear* packed = nullptr);
   /// tern::self_attention of rows [tokens, 3 * heads * head_dim] -> [tokens, heads * head_dim].

@@ -24,7 +24,7 @@ class BlockSegment {
     for (const RowStep& step : steps) {
       const auto* const linear = std::get_if<LinearStep>(&step);
       if (!linear) break;
-      const LinearPlan plan(rows, linear->weight);
+      const LinearPlan plan(rows, linear->weight, linear->packed != nullptr);
       if (!plan.blocks) break;
       linears_.push_back(linear);
       plans_.push_back(plan);
@@ -164,21 +164,21 @@ void row_chain(Stream stream, ConstView x, std::span<const RowStep> steps, View 
 }
 
 int64_t linear_packing(Stream, DType dtype, int64_t rows, int64_t out, int64_t in) {
-  const LinearPlan plan(dtype, rows, out, in);
-  if (!plan.blocks || !has_packed_matmul(dtype)) return 0;
+  const LinearPlan plan(dtype, rows, out, in, true);
+  if (!plan.blocks || !(plan.panels || has_packed_matmul(dtype))) return 0;
   // One copy for as many numbers of rows as possible: that of the largest blocks, where the layouts are equal.
   constexpr int64_t kManyRows = 4096;
-  const bool same = plan.row_blocks().same_packing(LinearPlan(dtype, kManyRows, out, in).row_blocks());
+  const bool same = plan.row_blocks().same_packing(LinearPlan(dtype, kManyRows, out, in, true).row_blocks());
   return same ? kManyRows : rows;
 }
 
 int64_t linear_packed_bytes(Stream, DType dtype, int64_t rows, int64_t out, int64_t in) {
-  const LinearPlan plan(dtype, rows, out, in);
+  const LinearPlan plan(dtype, rows, out, in, true);
   return plan.blocks ? plan.row_blocks().packed_bytes() : 0;
 }
 
 void linear_pack(Stream, int64_t rows, ConstView weight, void* packed) {
-  const LinearPlan plan(weight.dtype, rows, weight.shape[0], weight.shape[1]);
+  const LinearPlan plan(weight.dtype, rows, weight.shape[0], weight.shape[1], true);
   const bool transposed = weight.is_contiguous();  // as the product sees it
   plan.row_blocks(transposed, transposed ? plan.in : plan.out).pack(weight.data, packed);
 }

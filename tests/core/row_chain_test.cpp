@@ -137,35 +137,46 @@ TEST_F(RowChainTest, LayersAndNorms) {
   });
 }
 
-/// Weights that are packed once, stored as [out, in] or [in, out], for many numbers of rows.
+/// Weights that are packed once, stored as [out, in] or [in, out], for many numbers of rows. The products of fp32 at
+/// level v3 are others than those of the op.
 TEST_F(RowChainTest, PackedWeights) {
   const NoGrad off;
   at_every_level([&](DType dtype) {
-    Steps steps = layers_of({between(16, 99), between(16, 150), between(16, 99)}, any_activation(), generator_, dtype);
-    for (Layer& layer : steps.layers)
-      if (below(2)) layer.weight = layer.weight.t().contiguous().t();
-    std::vector<detail::PackedLinear> packed(steps.layers.size());
-    const auto chain_of = [&](const Tensor& x) {
-      RowChain chain(x);
-      for (size_t i = 0; i < packed.size(); ++i)
-        chain.linear(steps.layers[i].weight, steps.layers[i].bias, steps.layers[i].activation, &packed[i]);
-      return chain;
+    const bool same_bits = dtype != float32 || kernels::cpu_level() != kernels::CpuLevel::kV3;
+    const auto expect = [&](const Tensor& got, const Tensor& want) {
+      if (same_bits) return expect_equal(got, want);
+      ASSERT_EQ(got.shape(), want.shape());
+      EXPECT_LE(max(abs(got - want)).item<double>(), 1e-5 * max(abs(want)).item<double>());
     };
-    for (const int64_t rows : {between(1, 127), between(128, 511), between(512, 2047), between(2048, 2500)}) {
-      const Tensor x = randn({rows, steps.layers[0].weight.size(1)}, generator_).to(dtype);
-      SCOPED_TRACE(x.describe());
-      kernels::set_num_threads(static_cast<int>(between(1, 3)));
-      for (int round = 0; round < 2; ++round) {
-        expect_equal(chain_of(x).result(), steps.in_turn(x));
-        const AddNormOptions end = random_end({rows, steps.layers.back().weight.size(0)}, dtype, generator_);
-        expect_same(chain_of(x).add_norm(end), steps.in_turn(x, end), true);
-        RowChain alone(x);
-        alone.linear(steps.layers[0].weight, {}, Activation::kNone, &packed[0]);
-        expect_equal(alone.result(), linear(x, steps.layers[0].weight));
-        steps.layers[1].weight.mul_(-2);  // its copy is out of date
+    for (const int64_t in : {between(16, 99), between(520, 1100)}) {
+      Steps steps = layers_of({in, between(16, 150), between(16, 99)}, any_activation(), generator_, dtype);
+      for (Layer& layer : steps.layers)
+        if (below(2)) layer.weight = layer.weight.t().contiguous().t();
+      std::vector<detail::PackedLinear> packed(steps.layers.size());
+      const auto chain_of = [&](const Tensor& x) {
+        RowChain chain(x);
+        for (size_t i = 0; i < packed.size(); ++i)
+          chain.linear(steps.layers[i].weight, steps.layers[i].bias, steps.layers[i].activation, &packed[i]);
+        return chain;
+      };
+      for (const int64_t rows : {between(1, 127), between(128, 511), between(512, 2047), between(2048, 2500)}) {
+        const Tensor x = randn({rows, steps.layers[0].weight.size(1)}, generator_).to(dtype);
+        SCOPED_TRACE(x.describe());
+        kernels::set_num_threads(static_cast<int>(between(1, 3)));
+        for (int round = 0; round < 2; ++round) {
+          expect(chain_of(x).result(), steps.in_turn(x));
+          const AddNormOptions end = random_end({rows, steps.layers.back().weight.size(0)}, dtype, generator_);
+          const SumAndNorm got = chain_of(x).add_norm(end), want = steps.in_turn(x, end);
+          expect(got.sum, want.sum);
+          expect(got.norm, want.norm);
+          RowChain alone(x);
+          alone.linear(steps.layers[0].weight, {}, Activation::kNone, &packed[0]);
+          expect(alone.result(), linear(x, steps.layers[0].weight));
+          steps.layers[1].weight.mul_(-2);  // its copy is out of date
+        }
+        const bool packs = kernels::linear_packing({}, dtype, rows, 16, 16) != 0;
+        EXPECT_EQ(packed[0].find(rows, dtype, steps.layers[0].weight).defined(), packs);
       }
-      const bool packs = kernels::linear_packing({}, dtype, rows, 16, 16) != 0;
-      EXPECT_EQ(packed[0].find(rows, dtype, steps.layers[0].weight).defined(), packs);
     }
   });
 }

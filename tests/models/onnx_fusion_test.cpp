@@ -117,7 +117,10 @@ TEST(OnnxFusion, FurtherSpellingsOfGelu) {
   expect({mul("x", "s", "i"), mul("x", "c", "k"), mul("k", "x", "q"), add("q", "one", "a"), mul("i", "a", "z"), tanh,
           add("u", "one", "p"), mul("x", "half", "h"), mul("h", "p", "y")},
          "gelu_tanh");
-  // x^4 and x (1 + x) are none.
+  // x + 0.044715 x^4, the same with s x^2, and x (1 + 0.044715 x) are none.
+  expect({mul("x", "s", "xs"), mul("xs", "x", "q"), mul("c", "q", "k"), add("x", "k", "i"), mul("s", "i", "z"), tanh,
+          add("one", "u", "p"), mul("half", "x", "h"), mul("h", "p", "y")},
+         "gelu_tanh", false);
   expect({mul("x", "x", "xx"), mul("xx", "xx", "q"), mul("c", "q", "k"), add("x", "k", "i"), mul("s", "i", "z"), tanh,
           add("one", "u", "p"), mul("half", "x", "h"), mul("h", "p", "y")},
          "gelu_tanh", false);
@@ -152,6 +155,7 @@ TEST(OnnxFusion, AttentionAsPyTorchWritesIt) {
   ops = ops_of(graph, {shape({6, 8, 7}), shape({2, 3, 8, 7}), q, k, v});
   ops = ops_of(graph, {shape({0, 21, 8}), shape({2, 3, 8, 7}), q, k, v});
   ops = ops_of(graph, {shape({1, 42, 8}), shape({2, 3, 8, 7}), q, k, v});
+  ops = ops_of(graph, {shape({-1, 42, 8}), shape({2, 3, 8, 7}), q, k, v});
 }
 
 /// What another node reads stays.
@@ -236,7 +240,7 @@ Message convolution(const std::vector<Message>& nodes, int64_t stride = 1) {
   graph.message(1, node.message(5, onnx_list("strides", {stride, stride})));
   for (const Message& next : nodes) graph.message(1, next);
   graph.message(5, weight("w", {6, 5, 3, 3}, 21, 0.3)).message(5, weight("b", {6}, 22));
-  graph.message(5, number_of("zero", 0)).message(5, number_of("six", 6));
+  graph.message(5, number_of("zero", 0)).message(5, number_of("six", 6)).message(5, number_of("two", 2));
   return graph.message(11, onnx_value("x", {-1, 5, 9, 7})).message(12, onnx_value("y", {-1, -1, -1, -1}));
 }
 
@@ -265,6 +269,7 @@ TEST(OnnxFusion, OtherActivationsStay) {
   const Tensor x = fresh_normal({3, 5, 9, 7}, 23) * 4;
   const std::vector<std::vector<Message>> nodes = {
       {onnx_node("Clip", {"c", "zero"}, {"y"})},
+      {onnx_node("Clip", {"c", "zero", "two"}, {"y"})},
       {onnx_node("Clip", {"c", "six", "zero"}, {"y"})},
       {onnx_node("Gelu", {"c"}, {"y"}).message(5, Message().text(1, "approximate").text(4, "tanh").number(20, 3))},
       {onnx_node("HardSigmoid", {"c"}, {"g"}), onnx_node("Mul", {"c", "g"}, {"y"})},

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "tern/kernels/cpu/gemm/panels.h"
 #include "tern/kernels/kernel.h"
 
 namespace tern::kernels::TERN_CPU {
@@ -9,6 +10,15 @@ namespace {
 
 /// Larger blocks read the packed matrix less often, smaller ones share out better.
 int64_t rows_per_block(int64_t m) { return m >= 2048 ? 256 : m >= 512 ? 128 : 64; }
+
+/// The same for products of panels.h: few blocks, because each reads the whole matrix, and as many for each thread.
+int64_t rows_of_panels(int64_t m) {
+  constexpr int64_t kMost = 44 * kRows, kLeast = 8 * kRows;
+  const int64_t threads = num_threads();
+  const int64_t rounds = ((m + kMost - 1) / kMost + threads - 1) / threads;
+  const int64_t share = (m + rounds * threads - 1) / (rounds * threads);
+  return std::max((share + kRows - 1) / kRows * kRows, kLeast);
+}
 
 /// The last blocks' products have a multiple of this many rows, so that few products serve all numbers of rows.
 constexpr int64_t kRowStep = 16;
@@ -27,7 +37,8 @@ RowBlocks::RowBlocks(DType input, DType output, bool direct, bool transpose_b, i
       output_(direct ? output : DType::kFloat32),
       direct_(direct),
       transpose_b_(transpose_b),
-      bias_(options.bias && has_packed_matmul(input)),
+      bias_(options.bias && (options.panels || has_packed_matmul(input))),
+      panels_(options.panels),
       m_(m),
       n_(n),
       k_(k),
@@ -36,7 +47,12 @@ RowBlocks::RowBlocks(DType input, DType output, bool direct, bool transpose_b, i
       ldc_(direct ? ldc : n),
       rows_(options.rows ? options.rows : rows_per_block(m)),
       epilogue_bytes_(align_up(options.epilogue_bytes)) {
-  prepare_products();
+  if (panels_) {
+    if (options.rows == 0) rows_ = rows_of_panels(m);
+    packed_bytes_ = align_up(panel_bytes(n, k));
+  } else {
+    prepare_products();
+  }
   // As many full blocks for each thread; the rest is divided among all threads, unless blocks of given rows are
   // required. (sgemm does not guarantee that a row's sums do not depend on the number of rows; for packed products a
   // test does.)
@@ -56,6 +72,13 @@ RowBlocks::RowBlocks(DType input, DType output, bool direct, bool transpose_b, i
     if (!last_ || left % last_rows_ != 0) padding_bytes_ = input_bytes() + align_up(rows_ * ldc_ * size_of(output_));
   }
   slot_bytes_ += matmul_scratch_ + padding_bytes_ + epilogue_bytes_;
+}
+
+void RowBlocks::pack(const void* b, void* memory) const {
+  if (panels_)
+    pack_panels(transpose_b_, n_, k_, static_cast<const float*>(b), ldb_, static_cast<float*>(memory));
+  else if (main_)
+    main_->pack(b, memory);
 }
 
 std::shared_ptr<const Matmul> RowBlocks::product_of(int64_t rows) const {
@@ -88,7 +111,10 @@ int64_t RowBlocks::chain_workspace_bytes(std::span<const BlockProduct> products)
 void* RowBlocks::compute(int64_t rows, const void* from, const void* b, const float* bias, void* to, const void* packed,
                          char* scratch) const {
   if (!to) to = scratch + matmul_scratch_;
-  if (!main_) {
+  if (panels_) {
+    multiply_panels(rows, n_, k_, static_cast<const float*>(from), lda_, static_cast<const float*>(packed), bias,
+                    static_cast<float*>(to), ldc_);
+  } else if (!main_) {
     sgemm(false, transpose_b_, rows, n_, k_, 1.0f, static_cast<const float*>(from), lda_, static_cast<const float*>(b),
           ldb_, 0.0f, static_cast<float*>(to), ldc_);
   } else if (rows == rows_) {

@@ -30,6 +30,7 @@ struct RowBlocksOptions {
   bool bias = false;           // packed products add one, see adds_bias()
   int64_t rows = 0;            // of a block; 0: as many as suit the shape
   int64_t epilogue_bytes = 0;  // of memory that each epilogue has to itself
+  bool panels = false;         // products of panels.h; b is packed in advance (BlockProduct::packed)
 };
 
 class RowBlocks;
@@ -77,11 +78,11 @@ class RowBlocks {
   static int64_t chain_workspace_bytes(std::span<const BlockProduct> products);
 
   /// b in the layout that run() reads, of packed_bytes(): 0 without packed products.
-  void pack(const void* b, void* memory) const {
-    if (main_) main_->pack(b, memory);
-  }
+  void pack(const void* b, void* memory) const;
   int64_t packed_bytes() const { return packed_bytes_; }
-  bool same_packing(const RowBlocks& other) const { return main_ && main_->same_packing(*other.main_); }
+  bool same_packing(const RowBlocks& other) const {
+    return panels_ ? other.panels_ : main_ && main_->same_packing(*other.main_);
+  }
 
  private:
   /// Memory of one slot: for each product what it needs itself, and its input unless that is the chain's.
@@ -118,7 +119,7 @@ class RowBlocks {
   std::shared_ptr<const Matmul> product_of(int64_t rows) const;
 
   DType input_, output_;
-  bool direct_, transpose_b_, bias_;
+  bool direct_, transpose_b_, bias_, panels_;
   int64_t m_, n_, k_, lda_, ldb_, ldc_;
   int64_t rows_, full_ = 0;             // of a full block; the number of those
   int64_t last_rows_ = 0, blocks_ = 0;  // of a block behind them; the number of all
