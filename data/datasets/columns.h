@@ -21,12 +21,6 @@ struct ColumnKind {
 /// was found when none is, or more than one.
 size_t find_column(const ColumnKind& kind, const std::vector<std::string>& found, const Location& where);
 
-/// The text of a row, or its two texts.
-struct TextRow {
-  std::string_view text;
-  std::optional<std::string_view> pair = {};
-};
-
 /// Which of the found names hold the text of a row, or its two texts.
 struct TextColumns {
   size_t text = 0;

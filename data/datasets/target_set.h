@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "tern/core/tensor.h"
-#include "tern/data/datasets/columns.h"
 #include "tern/data/datasets/text_set.h"
 #include "tern/data/samples/token_batch.h"
 

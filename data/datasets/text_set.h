@@ -1,6 +1,7 @@
 #pragma once
 // Labelled texts in memory, and where they come from.
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -8,6 +9,12 @@
 #include "tern/data/datasets/labelled_set.h"
 
 namespace tern::data {
+
+/// The text of a row, or its two texts.
+struct TextRow {
+  std::string_view text;
+  std::optional<std::string_view> pair = {};
+};
 
 /// Labelled texts: the bytes of all texts one after another, and the offset of each. Every text is well-formed UTF-8
 /// and may be empty or contain NUL. A row has a text or, in a set of pairs, two that belong together.

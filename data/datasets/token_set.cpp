@@ -78,9 +78,10 @@ bool read_exactly(InputFile& file, void* out, size_t bytes) {
   return true;
 }
 
-/// The cached ids, or nothing when the file is damaged or has another key. Throws Error when it cannot be read.
-std::optional<TokenSet> read_cache(const fs::path& path, const std::string& key, int64_t rows, int64_t max_length,
-                                   bool typed) {
+/// The cached ids, or nothing when the file is damaged or has another key. Throws Error when it cannot be read. A row
+/// has `least` to `most` tokens.
+std::optional<TokenSet> read_cache(const fs::path& path, const std::string& key, int64_t rows, int64_t least,
+                                   int64_t most, bool typed) {
   InputFile file(path.string());
   const uintmax_t size = file.bytes();
   Header header{};
@@ -103,7 +104,7 @@ std::optional<TokenSet> read_cache(const fs::path& path, const std::string& key,
   bool good = tokens.offsets.front() == 0 && tokens.offsets.back() == header.ids;
   for (int64_t row = 0; row < rows; ++row) {
     const int64_t begin = tokens.offsets[row], end = tokens.offsets[row + 1];
-    good = good && begin >= 0 && end >= begin && end - begin >= 1 && end - begin <= max_length;
+    good = good && begin >= 0 && end >= begin && end - begin >= least && end - begin <= most;
   }
   return good ? std::optional(std::move(tokens)) : std::nullopt;
 }
@@ -249,7 +250,7 @@ TokenSet tokenize(const TextSet& set, const Encode& encode, const TokenizeOption
     return encode_all(set, encode, options);
   }
   try {
-    if (auto cached = read_cache(path, key, set.size(), options.max_length, has_types(set, options)))
+    if (auto cached = read_cache(path, key, set.size(), least, options.max_length, has_types(set, options)))
       return std::move(*cached);
   } catch (const Error&) {  // usually the file does not exist yet
   }

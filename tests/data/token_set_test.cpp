@@ -11,6 +11,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "tern/data/files/sha256.h"
 #include "tern/tests/data/support.h"
 
 namespace tern::data {
@@ -124,6 +125,22 @@ TEST_F(Tokens, DamagedCachesAreRewritten) {
     EXPECT_EQ(read_bytes(path), good);
   }
   EXPECT_TRUE(lines_.empty());
+}
+
+/// Its checksums are right, but row 0, which has the two tokens around a text alone, would have one.
+TEST_F(Tokens, CachedRowsHaveTheTokensAround) {
+  const TextSet set = letters(50);
+  const TokenSet expected = tokenize(set, encode(), options());
+  const fs::path path = token_cache_path(set, options());
+  std::string changed = read_bytes(path);
+  constexpr size_t kDigest = 8 + 64, kOffsets = kDigest + 64 + 16;  // behind the mark, the key, and two counts
+  ASSERT_EQ(changed[kOffsets + 8], 2);
+  changed[kOffsets + 8] = 1;
+  changed.replace(kDigest, 64, sha256(changed.substr(kOffsets)));
+  std::ofstream(path, std::ios::binary) << changed;
+  calls();
+  expect_equal(tokenize(set, encode(), options()), expected);
+  EXPECT_EQ(calls(), 50);
 }
 
 TEST_F(Tokens, WithoutAWritableFolderThereIsNoCache) {

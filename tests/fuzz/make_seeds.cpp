@@ -137,12 +137,26 @@ void texts() {
       "tokenizer_json", "unigram",
       R"({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFKD"}, {"type": "StripAccents"}, {"type": "Strip", "strip_left": true, "strip_right": true}]}, "pre_tokenizer": {"type": "Metaspace", "replacement": "_", "prepend_scheme": "first", "split": true}, "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}], "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}}, "model": {"type": "Unigram", "unk_id": 0, "vocab": [["u", 0], ["</s>", 0], ["_", -2.5], ["a", -1.5], ["_ab", -3e0]]}})"
       "\n=====\n ab \xcc\x81z");
+  std::string long_word;
+  for (int i = 0; i < 7; ++i) long_word += "abcaab bc \xc3\xa9 z ";
+  write(
+      "tokenizer_json", "bpe-long",
+      R"({"normalizer": {"type": "Replace", "pattern": {"String": " "}, "content": "_"}, "model": {"type": "BPE", "unk_token": "u", "byte_fallback": true, "fuse_unk": true, "vocab": {"u": 0, "a": 1, "b": 2, "c": 3, "ab": 4, "abc": 5, "bc": 6, "aab": 7, "<0xC3>": 8, "<0xA9>": 9, "_": 10, "_a": 11, "c_a": 12}, "merges": [["b", "c"], ["a", "b"], ["ab", "c"], ["a", "bc"], ["a", "ab"], ["_", "a"], ["c", "_a"]]}})"
+      "\n=====\n" +
+          long_word);
+  write(
+      "tokenizer_json", "pair",
+      R"({"pre_tokenizer": {"type": "UnicodeScripts"}, "post_processor": {"type": "TemplateProcessing", "single": [{"Sequence": {"id": "A", "type_id": 0}}], "pair": [{"SpecialToken": {"id": "s", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "s", "type_id": 1}}, {"Sequence": {"id": "B", "type_id": 1}}], "special_tokens": {"s": {"id": "s", "ids": [0], "tokens": ["s"]}}}, "model": {"type": "WordLevel", "unk_token": "u", "vocab": {"s": 0, "u": 1, "ab": 2, "\u304b\u6f22": 3}}})"
+      "\n=====\nab \xe3\x81\x8b\xe6\xbc\xa2 ab zab");
   // The payload of two rows: offsets, ids.
   std::string payload;
   for (const int64_t offset : {0, 5, 8}) payload.append(reinterpret_cast<const char*>(&offset), sizeof offset);
   for (const int32_t id : {1, 111, 110, 101, 2, 1, 97, 2})
     payload.append(reinterpret_cast<const char*>(&id), sizeof id);
   write("token_cache", "right", "\1" + payload);
+  std::string types;
+  for (const int32_t type : {0, 0, 0, 1, 1, 0, 1, 1}) types.append(reinterpret_cast<const char*>(&type), sizeof type);
+  write("token_cache", "pairs", "\3" + payload + types);
   std::string far = payload;
   const int64_t lowest = INT64_MIN;
   std::memcpy(far.data() + 8, &lowest, sizeof lowest);

@@ -2,83 +2,19 @@
 
 #include <algorithm>
 #include <array>
+#include <memory>
+#include <mutex>
 #include <string>
+#include <unordered_set>
 
 #include "tern/data/tokenizers/characters.h"
+#include "tern/data/tokenizers/pipeline/bpe_merges.h"
+#include "tern/data/tokenizers/pipeline/bpe_path.h"
 #include "tern/data/tokenizers/pipeline/models.h"
 #include "tern/data/tokenizers/pipeline/normalizers.h"
 
 namespace tern::data {
 namespace {
-
-/// Merges by their pair of ids, in one hash table with open addressing.
-class MergeTable {
- public:
-  struct Merge {
-    std::uint64_t pair = kFree;
-    std::int32_t rank = kNone;
-    std::int32_t id = 0;  // of the merged token
-  };
-  static constexpr std::int32_t kNone = INT32_MAX;
-  static constexpr std::uint64_t kFree = UINT64_MAX;  // no pair, as ids are not negative
-
-  explicit MergeTable(std::size_t count) {
-    std::size_t slots = 16;
-    while (slots < count * 2) slots *= 2;
-    slots_.resize(slots);
-  }
-  static std::uint64_t pair_of(std::int32_t left, std::int32_t right) {
-    return static_cast<std::uint64_t>(static_cast<std::uint32_t>(left)) << 32 | static_cast<std::uint32_t>(right);
-  }
-  /// The merge of a pair; one of rank kNone if there is none.
-  const Merge& find(std::int32_t left, std::int32_t right) const {
-    const Merge& merge = slots_[place(pair_of(left, right))];
-    return merge.pair == kFree ? none_ : merge;
-  }
-  void set(std::int32_t left, std::int32_t right, std::int32_t rank, std::int32_t id) {
-    const std::uint64_t pair = pair_of(left, right);
-    slots_[place(pair)] = {pair, rank, id};
-  }
-
- private:
-  std::size_t place(std::uint64_t pair) const {
-    const std::size_t mask = slots_.size() - 1;
-    std::size_t at = static_cast<std::size_t>((pair * 0x9E3779B97F4A7C15u) >> 29) & mask;
-    while (slots_[at].pair != pair && slots_[at].pair != kFree) at = (at + 1) & mask;
-    return at;
-  }
-  std::vector<Merge> slots_;
-  Merge none_;
-};
-
-/// Where a word may be cut without a change of its tokens: between two characters that no merge ever joins. Without a
-/// pre-tokenizer, as in Llama 2, the whole text is one word, whose merges then cross no space mark.
-class CutTable {
- public:
-  /// Characters below kLimit that are tokens; of these at most kMost, which bounds the table.
-  void add_character(char32_t c) {
-    if (c >= kLimit || count_ + 1 >= kMost) return;
-    if (index_.empty()) index_.resize(kLimit);
-    if (index_[c] == 0) index_[c] = static_cast<std::uint16_t>(++count_);
-  }
-  void finish_characters() { joined_.resize((count_ + 1) * (count_ + 1)); }
-  void add_joined(char32_t left, char32_t right) {
-    if (left < kLimit && right < kLimit && count_ > 0) joined_[place(left, right)] = true;
-  }
-  bool empty() const { return count_ == 0; }
-  bool may_cut(char32_t left, char32_t right) const {
-    return left < kLimit && right < kLimit && index_[left] != 0 && index_[right] != 0 && !joined_[place(left, right)];
-  }
-
- private:
-  static constexpr char32_t kLimit = 0x3000;
-  static constexpr std::size_t kMost = 2048;
-  std::size_t place(char32_t left, char32_t right) const { return index_[left] * (count_ + 1) + index_[right]; }
-
-  std::vector<std::uint16_t> index_;  // 0: not in the table
-  std::size_t count_ = 0;
-  std::vector<bool> joined_;
-};
 
 class BpeModel final : public VocabularyModel {
  public:
@@ -102,9 +38,9 @@ class BpeModel final : public VocabularyModel {
       fallback_ = ids_of_bytes([this](std::string_view token) { return vocabulary_.id(token); });
     for (std::size_t c = 0; c < ascii_ids_.size(); ++c)
       ascii_ids_[c] = vocabulary_.id(std::string(1, static_cast<char>(c)));
-    if (prefix_.empty() && suffix_.empty() && !ignore_merges_) add_characters();
     read_merges(field.at("merges"));
     find_whole_words();
+    has_path_ = can_have_path();
   }
 
   bool take_bytes() override {
@@ -127,25 +63,18 @@ class BpeModel final : public VocabularyModel {
   }
 
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override {
-    if (word.size() <= kLongWord || cuts_.empty() || bytes_) return encode_part(word, ids);
-    std::size_t start = 0;
-    const char* const begin = word.data();
-    const char* p = begin;
-    char32_t before = unicode::next_code_point(p, begin + word.size());
-    while (p < begin + word.size()) {
-      const auto at = static_cast<std::size_t>(p - begin);
-      const char32_t c = unicode::next_code_point(p, begin + word.size());
-      if (cuts_.may_cut(before, c)) {
-        encode_part(word.substr(start, at - start), ids);
-        start = at;
-      }
-      before = c;
+    if (word.size() <= kLongWord || bytes_ || !has_path_) return encode_part(word, ids);
+    std::call_once(path_made_, [this] { make_path(); });
+    while (!word.empty()) {
+      word.remove_prefix(path_->append(word, ids));
+      const std::size_t unknown = unknown_at_start(word);
+      append_symbols(word.substr(0, unknown), ids, missing_unknown_);
+      word.remove_prefix(unknown);
     }
-    encode_part(word.substr(start), ids);
   }
 
  private:
-  static constexpr std::size_t kLongWord = 48;  // longer ones are cut, and merged with a queue
+  static constexpr std::size_t kLongWord = 48;  // of longer ones the path is searched, or they are merged with a queue
 
   void encode_part(std::string_view word, std::vector<std::int32_t>& ids) const {
     if (const std::int32_t whole = whole_.find(word); whole >= 0) {
@@ -157,15 +86,48 @@ class BpeModel final : public VocabularyModel {
     merge(ids, first);
   }
 
-  void add_characters() {
+  /// Whether the path can be searched: unknown characters end a word, as something stands for them that is in no merge.
+  /// Long tokens, which only a damaged file has, would take long to prepare.
+  bool can_have_path() const {
+    constexpr std::size_t kMostBytes = 512, kMostInAll = std::size_t{1} << 22;
+    if (!prefix_.empty() || !suffix_.empty() || ignore_merges_ || always_queue_) return false;
+    if (unknown_ < 0 && missing_unknown_.empty()) return false;
+    std::size_t bytes = 0;
     for (const auto& [id, entry] : vocabulary_.by_id()) {
       const std::string_view token = vocabulary_.entry(entry);
-      const char* p = token.data();
-      if (token.empty()) continue;
-      const char32_t c = unicode::next_code_point(p, token.data() + token.size());
-      if (p == token.data() + token.size()) cuts_.add_character(c);
+      if (token.size() > kMostBytes || token.find('\0') != std::string_view::npos) return false;
+      bytes += token.size();
     }
-    cuts_.finish_characters();
+    const std::unordered_set<std::int32_t> of_bytes(fallback_.begin(), fallback_.end());
+    bool merged = false;
+    merges_.for_each_pair([&](std::int32_t left, std::int32_t right) {
+      for (const std::int32_t id : {left, right}) merged = merged || id == unknown_ || of_bytes.contains(id);
+    });
+    return bytes <= kMostInAll && !merged;
+  }
+
+  void make_path() const {
+    std::vector<BpePath::Entry> entries;
+    for (const auto& [id, entry] : vocabulary_.by_id()) {
+      BpePath::Entry token{vocabulary_.entry(entry), id, {}};
+      if (token.text.empty()) continue;
+      append_symbols(token.text, token.symbols, "");
+      if (!token.symbols.empty()) entries.push_back(std::move(token));
+    }
+    std::ranges::sort(entries, {}, &BpePath::Entry::text);
+    path_ = std::make_unique<const BpePath>(merges_, entries);
+  }
+
+  /// The bytes of the characters before the first one that is a token.
+  std::size_t unknown_at_start(std::string_view word) const {
+    const char* const end = word.data() + word.size();
+    for (const char* p = word.data(); p < end;) {
+      const char* const start = p;
+      unicode::next_code_point(p, end);
+      if (vocabulary_.id({start, static_cast<std::size_t>(p - start)}) >= 0)
+        return static_cast<std::size_t>(start - word.data());
+    }
+    return word.size();
   }
 
   void read_merges(const JsonField& list) {
@@ -201,10 +163,6 @@ class BpeModel final : public VocabularyModel {
     TERN_CHECK(right.size() >= prefix_.size(), merge.where(), ": the second token of the merge ",
                shortened(merge.value()), " must begin with the continuing_subword_prefix");
     merges_.set(left_id, right_id, rank, known(left + right.substr(prefix_.size())));
-    if (!cuts_.empty() && !left.empty() && !right.empty()) {
-      const char* p = right.data();
-      cuts_.add_joined(unicode::last_code_point(left), unicode::next_code_point(p, p + right.size()));
-    }
     // Such a merge adds no text, so a queued merge may be replaced by another one with the same result.
     if (right.size() == prefix_.size()) always_queue_ = true;
   }
@@ -366,10 +324,12 @@ class BpeModel final : public VocabularyModel {
   }
 
   MergeTable merges_;
-  CutTable cuts_;
+  mutable std::once_flag path_made_;  // at the first long word: most models have none
+  mutable std::unique_ptr<const BpePath> path_;
   std::string prefix_, suffix_;
   bool ignore_merges_, fuse_unknown_;
   bool always_queue_ = false;
+  bool has_path_ = false;
   std::int32_t unknown_ = -1;
   std::string missing_unknown_;         // place and name of an unk_token that the vocabulary lacks
   std::vector<std::int32_t> fallback_;  // ids of "<0x00>" to "<0xFF>"; empty without byte_fallback
