@@ -82,7 +82,11 @@ inline void order_calls(const AddCall& op) {
   });
   op("unique",
      [](Inputs& in) { return in.one_in(2) ? unique(in.any()).counts : unique_consecutive(in.any()).inverse; });
-  op("bincount", [](Inputs& in) { return bincount(in.any(), in.one_in(2) ? in.any() : Tensor(), in.below(4)); });
+  op("bincount", [](Inputs& in) {
+    const Tensor x = in.any();  // its largest element decides the result's size
+    const bool counts = !is_floating(x.dtype()) && x.dtype() != boolean;
+    return bincount(counts ? clamp(x, -3, 5000) : x, in.one_in(2) ? in.any() : Tensor(), in.below(4));
+  });
   op("nanquantile", [](Inputs& in) {
     return nanquantile(in.any(), in.like({2}, float64).detach(), in.dim(), in.one_in(2),
                        static_cast<Interpolation>(in.below(5)));

@@ -417,6 +417,8 @@ inline void expect_same_outcomes(uint64_t seed, const InputOptions& first, const
       const DType dtype = kRegions[random() % 5];
       const bool backward = random() % 2 == 0;
       const Outcome one = run(call, a, dtype, backward), other = run(call, b, dtype, backward);
+      // The emulated device has less memory than the host.
+      if ((one.error + other.error).find("out of memory") != std::string::npos) continue;
       ASSERT_TRUE(!errors || one.error.empty() == other.error.empty()) << one.error << "\n" << other.error;
       if (!one.error.empty() || !other.error.empty()) continue;
       const double tolerance = slack * std::max(device_tolerance(one.y.dtype()), device_tolerance(dtype));
