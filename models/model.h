@@ -52,6 +52,8 @@ class TextModel : public Model {
   virtual int64_t vocab_size() const = 0;
   /// How many types of tokens the model tells apart (TokenInput::token_types); 1: it does not read them.
   virtual int64_t token_types() const { return 1; }
+  /// Whether `tern train --init` makes a classifier of its weights, with a new head.
+  virtual bool takes_a_head() const { return true; }
   /// The longest sequence that the model takes.
   virtual int64_t max_positions() const = 0;
   /// True when forward() reads the lengths of the sequences on the host: its steps cannot be captured.

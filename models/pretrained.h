@@ -95,8 +95,9 @@ std::unique_ptr<M> model_as(std::unique_ptr<Model> model, const std::string& wha
     return model;
   } else {
     M* const wanted = dynamic_cast<M*>(model.get());
+    const auto* const text = dynamic_cast<const TextModel*>(model.get());
     TERN_CHECK(wanted, what, ": the model, a ", model->type_name(), ", is of another kind than the one that is wanted",
-               std::is_same_v<M, SequenceClassifier> && dynamic_cast<TextModel*>(model.get())
+               std::is_same_v<M, SequenceClassifier> && text && text->takes_a_head()
                    ? ", a classifier of texts, which tern train --init makes of it"
                    : "");
     model.release();

@@ -1,6 +1,7 @@
 // A loaded model's head, its file, and what describe() says of a file.
 
 #include <cmath>
+#include <filesystem>
 #include <set>
 #include <unordered_map>
 
@@ -137,7 +138,31 @@ std::string replace_head(detail::ModelState& state, int64_t classes, Generator& 
   return head.weight->name;
 }
 
-void save(const detail::ModelState& state, const std::string& path) {
+namespace {
+
+/// The data of a model is named after it, so that two models in a folder have each their own. A model that is written
+/// where it came from keeps its names. Throws Error where the model would be written over data that it came with.
+std::map<std::string, std::string> data_names(const detail::ModelState& state, const std::string& path) {
+  namespace fs = std::filesystem;
+  const auto same = [](const fs::path& a, const fs::path& b) {
+    return fs::weakly_canonical(fs::absolute(a)) == fs::weakly_canonical(fs::absolute(b));
+  };
+  std::map<std::string, std::string> names;
+  if (same(state.path, path)) return names;
+  for (const auto& [name, file] : state.definition.files) {
+    if (name.empty()) continue;
+    TERN_CHECK(!same(fs::path(state.path).parent_path() / name, path), "onnx: cannot save ", path,
+               ": it is where the data of ", state.path, " is");
+    const std::string number = names.empty() ? "" : std::to_string(names.size() + 1);
+    names[name] = fs::path(path).filename().string() + ".data" + number;
+  }
+  return names;
+}
+
+}  // namespace
+
+void save(const detail::ModelState& state, const std::string& path,
+          const std::map<std::string, std::string>& metadata) {
   const auto& files = state.definition.files;
   for (const auto& [name, file] : files)
     TERN_CHECK(!file->has_changed(), "onnx: cannot save ", path, ": ", state.path,
@@ -160,16 +185,21 @@ void save(const detail::ModelState& state, const std::string& path) {
                  "onnx: cannot save ", path, ": '", saved.name, "' is part of a function that is called several times");
     tensors.push_back(std::move(saved));
   }
-  patch_external_files(files, path, tensors);  // first: a model is useless without its data
-  if (in_place)
+  FileChanges changes{.data_files = data_names(state, path), .left_out = state.left_out};
+  for (const auto& [key, value] : metadata) {
+    const auto before = state.definition.metadata.find(key);
+    if (before == state.definition.metadata.end() || before->second != value) changes.metadata[key] = value;
+  }
+  patch_external_files(files, path, tensors, changes);  // first: a model is useless without its data
+  if (in_place && !changes.any())
     patch_file_of(*files.at(""), path, tensors);
   else
-    rewrite_file(*files.at(""), path, tensors);
+    rewrite_file(*files.at(""), path, tensors, changes);
 }
 
 std::string Model::replace_head(int64_t classes) { return onnx::replace_head(*state_, classes, generator()); }
 
-void Model::save(const std::string& path) const { onnx::save(*state_, path); }
+void Model::save(const std::string& path) const { onnx::save(*state_, path, {}); }
 
 namespace {
 

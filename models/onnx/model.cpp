@@ -66,21 +66,58 @@ void seat(const Tensor& member, const Tensor& value) {
   to.contiguous = from.contiguous;
 }
 
-/// Of LoadOptions::logits. Returns the ops that are left out, by the outputs that are there instead.
-std::map<std::string, std::string> read_before_activations(GraphDef& graph) {
-  std::map<std::string, std::string> left_out;
-  for (ValueInfo& output : graph.outputs)
-    for (const auto& node : graph.nodes) {
-      const bool activates = node->op == "Softmax" || node->op == "LogSoftmax" || node->op == "Sigmoid";
-      if (!activates || !domain_of(node->domain).empty() || node->outputs.size() != 1) continue;
-      if (node->inputs.size() == 1 && node->outputs[0] == output.name) {
-        output.name = node->inputs[0];
-        left_out[output.name] = node->op;
-        break;
-      }
+/// Of LoadOptions::logits.
+class BeforeActivations {
+ public:
+  explicit BeforeActivations(GraphDef& graph) : graph_(graph) {
+    for (const auto& node : graph.nodes)
+      if (!node->outputs.empty()) makers_[node->outputs[0]] = node.get();
+  }
+
+  std::map<std::string, detail::ModelState::Activation> run() {
+    std::map<std::string, detail::ModelState::Activation> found;
+    for (ValueInfo& output : graph_.outputs) {
+      activation_ = {};
+      const std::string before = name_before(output.name, kMostNodes);
+      if (activation_.op.empty()) continue;
+      output.name = before;
+      found[before] = activation_;
     }
-  return left_out;
-}
+    return found;
+  }
+
+ private:
+  static constexpr int kMostNodes = 16;
+
+  /// The value without the activation in it: its own name where only nodes before it change.
+  std::string name_before(const std::string& value, int most) {
+    static const std::set<std::string> activations = {"Softmax", "LogSoftmax", "Sigmoid"};
+    static const std::set<std::string> passed = {"Identity", "Cast",      "Reshape", "Flatten",
+                                                 "Squeeze",  "Unsqueeze", "Dropout", "Clip"};
+    const auto made = makers_.find(value);
+    if (most == 0 || made == makers_.end()) return value;
+    NodeDef& node = *made->second;
+    if (!domain_of(node.domain).empty() || node.inputs.empty()) return value;
+    if (activations.contains(node.op)) {
+      activation_.op = node.op;
+      activation_.nodes.push_back(value);
+      return node.inputs[0];
+    }
+    if (!passed.contains(node.op)) return value;
+    const std::string before = name_before(node.inputs[0], most - 1);
+    if (activation_.op.empty()) return value;
+    if (node.op == "Clip") {  // its bounds are those of probabilities
+      activation_.nodes.push_back(value);
+      return before;
+    }
+    node.inputs[0] = before;
+    return value;
+  }
+
+  GraphDef& graph_;
+  std::map<std::string, NodeDef*> makers_;
+  detail::ModelState::Activation activation_;
+};
 
 }  // namespace
 
@@ -103,7 +140,7 @@ std::unique_ptr<detail::ModelState> read_state(const std::string& path, const Lo
     ModelDef& model = state->definition;
     inline_functions(model);
     restore_biases(model.graph);
-    if (options.logits) state->activations = read_before_activations(model.graph);
+    if (options.logits) state->activations = BeforeActivations(model.graph).run();
     std::vector<TensorData*> tensors;
     collect_tensors(model.graph, tensors);
     read_tensors(path, tensors);

@@ -440,9 +440,42 @@ void put_tensor(const SavedTensor& saved, format::TensorProto& to) {
   to.set_raw_data(x.raw_data(), static_cast<size_t>(x.nbytes()));
 }
 
+void rename_data(format::TensorProto& tensor, const std::map<std::string, std::string>& names) {
+  if (tensor.data_location() != format::TensorProto::EXTERNAL) return;
+  for (auto& entry : *tensor.mutable_external_data())
+    if (const auto found = names.find(entry.value()); entry.key() == "location" && found != names.end())
+      entry.set_value(found->second);
+}
+
+template <class Nodes>
+void rename_data_of(Nodes& nodes, const std::map<std::string, std::string>& names);
+
+void rename_data(format::GraphProto& graph, const std::map<std::string, std::string>& names) {
+  for (auto& initializer : *graph.mutable_initializer()) rename_data(initializer, names);
+  rename_data_of(*graph.mutable_node(), names);
+}
+
+template <class Nodes>
+void rename_data_of(Nodes& nodes, const std::map<std::string, std::string>& names) {
+  for (auto& node : nodes)
+    for (auto& attribute : *node.mutable_attribute()) {
+      if (attribute.has_t()) rename_data(*attribute.mutable_t(), names);
+      if (attribute.has_g()) rename_data(*attribute.mutable_g(), names);
+    }
+}
+
+void set_metadata(format::ModelProto& model, const std::string& key, const std::string& value) {
+  for (auto& entry : *model.mutable_metadata_props())
+    if (entry.key() == key) return entry.set_value(value);
+  auto& entry = *model.add_metadata_props();
+  entry.set_key(key);
+  entry.set_value(value);
+}
+
 }  // namespace
 
-void rewrite_file(const MappedFile& source, const std::string& target, const std::vector<SavedTensor>& tensors) {
+void rewrite_file(const MappedFile& source, const std::string& target, const std::vector<SavedTensor>& tensors,
+                  const FileChanges& changes) {
   format::ModelProto model;
   google::protobuf::io::ArrayInputStream stream(source.data(), static_cast<int>(source.bytes()));
   google::protobuf::io::CodedInputStream input(&stream);
@@ -480,6 +513,21 @@ void rewrite_file(const MappedFile& source, const std::string& target, const std
     added.emplace_back(saved.name, std::move(tensor));
   }
   for (auto& [name, tensor] : added) *graph.add_initializer() = std::move(tensor);
+  for (const std::string& output : changes.left_out) {
+    const auto found = nodes.find(output);
+    TERN_CHECK(found != nodes.end(), "onnx: cannot leave out what gives '", output, "', which is part of a function");
+    format::NodeProto& node = *found->second;
+    const std::string input = node.input(0);
+    node.set_op_type("Identity");
+    node.clear_attribute();
+    node.clear_input();
+    node.add_input(input);
+  }
+  if (!changes.data_files.empty()) {
+    rename_data(graph, changes.data_files);
+    for (auto& function : *model.mutable_functions()) rename_data_of(*function.mutable_node(), changes.data_files);
+  }
+  for (const auto& [key, value] : changes.metadata) set_metadata(model, key, value);
   graph.clear_value_info();  // shapes within the graph may be others now
   for (auto& output : *graph.mutable_output())
     if (output.type().has_tensor_type() && output.type().tensor_type().has_shape())

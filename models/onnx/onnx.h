@@ -49,7 +49,8 @@ struct LoadOptions {
   /// batch and updates its statistics, dropout drops. Otherwise they do what the file says.
   bool train_inference_nodes = false;
   /// An output that a node Softmax, LogSoftmax or Sigmoid gives becomes what this node reads, for losses that take
-  /// logits.
+  /// logits; so does one behind it by nodes that keep values (Identity, Cast, Reshape, Flatten, Squeeze, Unsqueeze,
+  /// Dropout) or bound them (Clip).
   bool logits = false;
   /// Groups of nodes are replaced by fused ops of Tern (attention, layer norm, GELU, and in inference linear layers and
   /// convolutions with what follows them). Results may differ in rounding.
@@ -92,9 +93,9 @@ class Model final : public nn::Module {
 
   /// Writes the file that was loaded with the weights of now. Nothing but the bytes of parameters and buffers changes;
   /// after replace_head(), and where weights are apart that the file has once, the graph is written anew with them.
-  /// External data is written beside it, under the names that the file has for it. Each file is written completely or
-  /// not at all; the path may be that of the source, which is kept open: it may have been removed or replaced
-  /// meanwhile. Error: the source was written to since it was loaded.
+  /// External data is written beside it, as PATH.data: the graph is written anew with that name, unless the path is
+  /// that of the source. Each file is written completely or not at all; the path may be that of the source, which is
+  /// kept open: it may have been removed or replaced meanwhile. Error: the source was written to since it was loaded.
   void save(const std::string& path) const;
 
   /// Metadata of the file: producer, version, and its own pairs of key and value.

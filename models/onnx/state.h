@@ -49,7 +49,12 @@ struct ModelState {
   std::vector<std::unique_ptr<nn::Buffer>> buffers;
   std::vector<std::unique_ptr<WeightGroup>> groups;
   std::vector<ValueInfo> inputs, outputs;
-  std::map<std::string, std::string> activations;  // ops that LoadOptions::logits left out, by the outputs of now
+  struct Activation {
+    std::string op;                  // "Softmax"
+    std::vector<std::string> nodes;  // it, and bounds behind it, by their first outputs
+  };
+  std::map<std::string, Activation> activations;  // what LoadOptions::logits left out, by the outputs of now
+  std::vector<std::string> left_out;              // nodes that save() leaves out as well
   bool has_new_head = false;
 };
 
@@ -84,7 +89,8 @@ std::vector<Tensor> run(const detail::ModelState& state, const nn::Module& owner
 
 /// Model::replace_head(), before the output of that number, and save().
 std::string replace_head(detail::ModelState& state, int64_t classes, Generator& generator, size_t output = 0);
-void save(const detail::ModelState& state, const std::string& path);
+/// metadata: entries that are added or replaced.
+void save(const detail::ModelState& state, const std::string& path, const std::map<std::string, std::string>& metadata);
 
 /// Replaces groups of steps by fused ops.
 void fuse_steps(Program& program);

@@ -92,14 +92,15 @@ void patch_file(const MappedFile& file, const std::string& to, std::vector<const
 }  // namespace
 
 void patch_external_files(const std::map<std::string, std::shared_ptr<MappedFile>>& files, const std::string& target,
-                          const std::vector<SavedTensor>& tensors) {
+                          const std::vector<SavedTensor>& tensors, const FileChanges& changes) {
   for (const auto& [name, file] : files) {
     if (name.empty()) continue;
     std::vector<const SavedTensor*> parts;
     for (const SavedTensor& saved : tensors)
       if (saved.place.file == name && !saved.is_new && tensor_as_saved(saved).nbytes() == saved.place.bytes)
         parts.push_back(&saved);  // one of another size, of a new head, is in the model's file
-    const std::string to = path_of(target, name);
+    const auto renamed = changes.data_files.find(name);
+    const std::string to = path_of(target, renamed == changes.data_files.end() ? name : renamed->second);
     if (const auto folder = std::filesystem::path(to).parent_path(); !folder.empty()) create_folders(folder.string());
     patch_file(*file, to, parts);
   }

@@ -28,13 +28,22 @@ struct SavedTensor {
 /// mapped, so that it may have been removed meanwhile.
 void patch_file_of(const MappedFile& source, const std::string& target, const std::vector<SavedTensor>& tensors);
 
+/// What else is another in a file that is written anew.
+struct FileChanges {
+  std::map<std::string, std::string> data_files = {};  // new names of files of external data
+  std::vector<std::string> left_out = {};              // nodes that give what they read, by their first outputs
+  std::map<std::string, std::string> metadata = {};    // entries that are added or replaced
+  bool any() const { return !left_out.empty() || !metadata.empty() || !data_files.empty(); }
+};
+
 /// The same with a graph that is written anew: new tensors are added, and shapes are those of the tensors. Tensors of
 /// external files stay there unless their size is another. Throws Error in a build without TERN_ONNX.
-void rewrite_file(const MappedFile& source, const std::string& target, const std::vector<SavedTensor>& tensors);
+void rewrite_file(const MappedFile& source, const std::string& target, const std::vector<SavedTensor>& tensors,
+                  const FileChanges& changes);
 
 /// The files of external data (ModelDef::files) likewise, beside the target.
 void patch_external_files(const std::map<std::string, std::shared_ptr<MappedFile>>& files, const std::string& target,
-                          const std::vector<SavedTensor>& tensors);
+                          const std::vector<SavedTensor>& tensors, const FileChanges& changes);
 
 /// A weight's elements as the file holds them: contiguous, on the host, of the element type.
 Tensor tensor_as_saved(const SavedTensor& saved);

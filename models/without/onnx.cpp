@@ -11,7 +11,7 @@ ModelDef read_model(const std::string& path) {
   fail("cannot read ", path, ": this build of Tern has no protobuf; configure Tern with -DTERN_ONNX=ON");
 }
 
-void rewrite_file(const MappedFile&, const std::string& target, const std::vector<SavedTensor>&) {
+void rewrite_file(const MappedFile&, const std::string& target, const std::vector<SavedTensor>&, const FileChanges&) {
   write_model({}, target, 0);
 }
 

@@ -38,16 +38,22 @@ std::string shape_text(const Graph& graph, const Graph::Value& value) {
   return tern::detail::concatenate(value.name, " ", value.dtype, " [", text, "]");
 }
 
+/// How images are prepared, which a run's folder says beside the model.
+std::map<std::string, std::string> image_metadata(const models::Model& model, const std::string& dir) {
+  const auto* const image = dynamic_cast<const models::ImageClassifier*>(&model);
+  if (image == nullptr) return {};
+  return {{"preprocessor_config", models::ImagePreprocessing::from_folder(dir, image->input()).to_json()}};
+}
+
 /// What predict, eval and train read again of the file (models/onnx/classifiers/files.h).
 std::map<std::string, std::string> metadata_of(const models::Model& model, const std::string& dir) {
   const Json labels = model.labels();
-  std::map<std::string, std::string> metadata = {{"labels", labels.dump()},
-                                                 {"problem_type", models::problem_type(model.label_kind())}};
+  std::map<std::string, std::string> metadata = image_metadata(model, dir);
+  metadata["labels"] = labels.dump();
+  metadata["problem_type"] = models::problem_type(model.label_kind());
   if (const auto* const text = dynamic_cast<const models::TextModel*>(&model)) {
     metadata["max_position_embeddings"] = std::to_string(text->max_positions());
     metadata["vocab_size"] = std::to_string(text->vocab_size());
-  } else if (const auto* const image = dynamic_cast<const models::ImageClassifier*>(&model)) {
-    metadata["preprocessor_config"] = models::ImagePreprocessing::from_folder(dir, image->input()).to_json();
   }
   return metadata;
 }
@@ -64,7 +70,7 @@ int export_model(const ExportOptions& a) {
   model->eval();
   if (models::family_of(dir).name == "onnx" && a.given("--opset"))
     throw UsageError("export: --opset: " + dir + " is in ONNX's format already and keeps its opset");
-  const bool saved = !a.onnx.empty() && models::save_onnx_file(*model, a.onnx);
+  const bool saved = !a.onnx.empty() && models::save_onnx_file(*model, a.onnx, image_metadata(*model, dir));
   if (saved && a.svg.empty() && a.dot.empty() && !a.text) return 0;
   Graph graph = models::graph_of(*model);
   if (a.text) std::cout << graph;

@@ -200,9 +200,9 @@ std::unique_ptr<Predictor> text_predictor(const PredictOptions& a, Device device
     return std::make_unique<TagPredictor>(a, models::model_as<models::TokenClassifier>(std::move(model), a.dir));
   if (dynamic_cast<models::MaskedWordModel*>(model.get()))
     return std::make_unique<MaskPredictor>(a, models::model_as<models::MaskedWordModel>(std::move(model), a.dir));
-  fail(a.dir,
-       ": the model has no classifier; --features prints its vectors of texts, --similarity compares two texts, "
-       "and tern train --init makes a classifier of it");
+  const bool takes_a_head = models::model_as<models::TextModel>(std::move(model), a.dir)->takes_a_head();
+  fail(a.dir, ": the model has no classifier; --features prints its vectors of texts, --similarity compares two texts",
+       takes_a_head ? ", and tern train --init makes a classifier of it" : "");
 }
 
 }  // namespace tern::cli

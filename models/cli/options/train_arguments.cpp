@@ -90,8 +90,7 @@ For kind_of(const TrainArguments& a) {
 void check_train_arguments(const TrainArguments& a) {
   check_model(a.model);
   check(!a.init.empty() || models::family_named(a.model).make != nullptr,
-        "train " + a.model + ": --init is needed: a " + a.model +
-            " model is read from a file and not made from a preset");
+        "train " + a.model + ": --init is needed: such a model is read from a file and not made from a preset");
   const For kind = kind_of(a);
   check_options_are_for(kind, a);
   check(a.tokenizer.empty() || !a.init.empty(), "--tokenizer requires --init: a new model has the embedded vocabulary");

@@ -52,8 +52,12 @@ void read_config_file(const std::string& path, const OnnxFacts& facts, OnnxConfi
   TERN_CHECK(std::min({config.max_positions, config.vocab_size, config.padding_id, config.token_types}) >= 0, path,
              ": \"max_position_embeddings\", \"vocab_size\", \"pad_token_id\" and \"type_vocab_size\" must not be "
              "negative");
-  if (counts_from_padding(type) && config.max_positions > 0)
-    config.max_positions = std::max<int64_t>(1, config.max_positions - config.padding_id - 1);
+  fields.read("first_position", config.first_position);
+  if (counts_from_padding(type)) {
+    config.first_position = config.padding_id + 1;
+    if (config.max_positions > 0)
+      config.max_positions = std::max<int64_t>(1, config.max_positions - config.first_position);
+  }
   if (const nlohmann::json* names = fields.take("architectures");
       names != nullptr && names->is_array() && !names->empty() && (*names)[0].is_string())
     config.architecture = (*names)[0];
@@ -104,18 +108,23 @@ std::optional<OnnxFiles> onnx_files(const std::string& path) {
   const auto has_files = [](const fs::path& folder) {
     return has_any(folder, {"config.json", "preprocessor_config.json", "tokenizer.json", "vocab.txt"});
   };
+  // The folder around one that is called onnx and has nothing but models.
+  const auto folder_around = [&](const fs::path& folder) {
+    const fs::path whole = fs::absolute(folder.empty() ? "." : folder, error).lexically_normal();
+    const fs::path inner = whole.filename().empty() ? whole.parent_path() : whole;  // "a/" is a folder as "a" is
+    const bool within =
+        inner.filename() == "onnx" && !has_files(inner) && has_any(inner.parent_path(), {"config.json"});
+    return within ? inner.parent_path().string() : folder.empty() ? std::string(".") : folder.string();
+  };
   if (!fs::is_directory(given, error)) {
     if (!is_onnx_name(given)) return std::nullopt;
-    const fs::path folder = given.parent_path(), outer = fs::absolute(folder, error).lexically_normal();
-    const bool inner =
-        outer.filename() == "onnx" && !has_files(folder) && has_any(outer.parent_path(), {"config.json"});
-    return OnnxFiles{path, inner ? outer.parent_path().string() : folder.empty() ? "." : folder.string()};
+    return OnnxFiles{path, folder_around(given.parent_path())};
   }
   if (has_any(given, {"model.safetensors", "model.safetensors.index.json", "pytorch_model.bin",
                       "pytorch_model.bin.index.json"}))
     return std::nullopt;
   for (const fs::path& name : {fs::path("model.onnx"), fs::path("onnx") / "model.onnx"})
-    if (name_exists((given / name).string())) return OnnxFiles{(given / name).string(), path};
+    if (name_exists((given / name).string())) return OnnxFiles{(given / name).string(), folder_around(given)};
   return std::nullopt;
 }
 
@@ -145,6 +154,7 @@ std::string onnx_config_json(const OnnxConfig& config) {
   if (config.max_positions > 0) json["max_position_embeddings"] = config.max_positions;
   if (config.vocab_size > 0) json["vocab_size"] = config.vocab_size;
   json["pad_token_id"] = config.padding_id;
+  json["first_position"] = config.first_position;
   json["type_vocab_size"] = config.token_types;
   write_labels(json, config.labels);
   json["problem_type"] = problem_type(config.label_kind);

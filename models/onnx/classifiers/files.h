@@ -33,6 +33,7 @@ struct OnnxConfig {
   int64_t vocab_size = 0;         // 0: unknown
   int64_t token_types = 2;        // that the network tells apart if it reads them
   int64_t padding_id = 0;
+  int64_t first_position = 0;      // of a text's first token; RoBERTa's is behind padding_id
   std::string preprocessing = {};  // the content of a preprocessor_config.json in the file's metadata
 };
 

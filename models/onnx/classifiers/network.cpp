@@ -2,14 +2,16 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <limits>
+#include <nlohmann/json.hpp>
 
+#include "tern/core/autograd/autocast.h"
 #include "tern/core/autograd/grad_mode.h"
 #include "tern/core/io/atomic_file.h"
 #include "tern/core/io/folders.h"
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/data/files/text.h"
+#include "tern/models/hf_config.h"
 
 namespace tern::models {
 namespace {
@@ -111,18 +113,34 @@ OnnxRoles onnx_roles(const std::vector<ValueInfo>& inputs, const std::vector<Val
 }
 
 Tensor OnnxNetwork::run_once(const nn::Module& model, const std::vector<Tensor>& inputs) const {
+  const Device device = model.device();
+  // An op casts what it needs in another type, but no norm takes a weight of one 16-bit type beside x of the other.
+  TERN_CHECK(!has_float16_ || !autocast_enabled(device) || autocast_active_dtype(device) == DType::kFloat16,
+             "onnx: the weights of the file are float16, beside which ", autocast_active_dtype(device),
+             " cannot be computed; give --dtype fp16 or fp32 (in C++ autocast to float16, or none)");
   return onnx::run(*state_, model, inputs).at(static_cast<size_t>(roles_.output));
 }
 
-Tensor OnnxNetwork::run(const nn::Module& model, const std::vector<Tensor>& inputs) const {
-  const int64_t n = inputs[0].size(0), batch = roles_.batch;
-  if (batch == 0 || n == batch || n == 0) return run_once(model, inputs);
+void OnnxNetwork::check_result(const Tensor& result, int64_t rows, int64_t length) const {
+  const int of_outputs = roles_.of_tokens ? 2 : 1;
+  bool fits = result.dim() > of_outputs && result.size(0) == rows && is_floating(result.dtype());
+  if (fits && roles_.of_tokens) fits = result.dim() == 3 && (length == 0 || result.size(1) == length);
+  for (int d = of_outputs + 1; fits && d < result.dim(); ++d) fits = result.size(d) == 1;
+  fits = fits && result.size(of_outputs) > 0 && (outputs_ == 0 || result.size(of_outputs) == outputs_);
+  const std::string wanted = outputs_ > 0 ? std::to_string(outputs_) : "outputs";
+  const std::string of_length = roles_.of_tokens ? (length > 0 ? std::to_string(length) : "length") + ", " : "";
+  TERN_CHECK(fits, "onnx: the output '", output().name, "' is ", result.describe(), ", where floats [", rows, ", ",
+             of_length, wanted, "] are expected");
+}
+
+Tensor OnnxNetwork::run(const nn::Module& model, const std::vector<Tensor>& inputs, int64_t length) const {
+  const int64_t n = inputs[0].size(0), batch = roles_.batch > 0 ? roles_.batch : n;
   std::vector<Tensor> results;
-  for (int64_t first = 0; first < n; first += batch) {
+  for (int64_t first = 0; first < n || results.empty(); first += batch) {
     const int64_t rows = std::min(batch, n - first);
     std::vector<Tensor> part;
     for (const Tensor& input : inputs) {
-      Tensor some = input.slice(0, first, first + rows);
+      Tensor some = batch == n ? input : input.slice(0, first, first + rows);
       if (rows < batch) {  // the last row again: what it gives is dropped
         std::vector<int64_t> sizes(some.shape().begin(), some.shape().end());
         sizes[0] = batch - rows;
@@ -130,52 +148,116 @@ Tensor OnnxNetwork::run(const nn::Module& model, const std::vector<Tensor>& inpu
       }
       part.push_back(some);
     }
-    results.push_back(run_once(model, part).slice(0, 0, rows));
+    Tensor result = run_once(model, part);
+    check_result(result, batch, length);
+    if (!roles_.of_tokens) result = result.reshape({batch, -1});
+    results.push_back(rows < batch ? result.slice(0, 0, rows) : result);
+    if (n == 0) break;
   }
-  return cat(results, 0);
+  return results.size() == 1 ? results[0] : cat(results, 0);
 }
 
-Tensor OnnxNetwork::of_texts(const nn::Module& model, const data::TokenInput& input, int64_t padding_id) const {
-  const SequenceLayout& layout = input.layout;
-  const int64_t n = layout.sequences(), given = std::max<int64_t>(layout.max_length, 1);
-  TERN_CHECK(roles_.length == 0 || given <= roles_.length, "onnx: a text has ", given,
-             " tokens, but the model's input '", this->input(roles_.ids).name, "' takes ", roles_.length);
-  const Device device = input.tokens.device();
-  const int64_t length = roles_.length > 0 ? roles_.length : given;
-  const Tensor place = arange(0, static_cast<double>(length), 1, {.dtype = int64, .device = device}).unsqueeze(0);
-  Tensor rows, real;  // [n, length]: the row of each token, and whether there is one
-  const bool padded = layout.key_mask.defined() && length == given;
-  if (padded) {
-    real = ne(layout.key_mask.reshape({n, length}), 0);
-  } else {
-    const Tensor begins = layout.offsets.slice(0, 0, n).unsqueeze(1), ends = layout.offsets.slice(0, 1).unsqueeze(1);
-    rows = begins + place;
-    real = lt(rows, ends);
-    rows = where(real, rows, 0.0);
-    if (layout.key_mask.defined()) real = logical_and(real, ne(layout.key_mask.index({rows}), 0));
-  }
-  const auto laid_out = [&](const Tensor& x, int64_t filler) {
-    return padded ? x.reshape({n, length}) : where(real, x.index({rows}), static_cast<double>(filler));
-  };
+Tensor OnnxNetwork::run_texts(const nn::Module& model, const data::TokenInput& input, const OnnxConfig& config,
+                              int64_t n, int64_t length, const Tensor& real,
+                              const std::function<Tensor(const Tensor& x, int64_t filler)>& lay_out) const {
+  const TensorOptions whole{.dtype = int64, .device = input.tokens.device()};
+  const Tensor place = arange(0, static_cast<double>(length), 1, whole).unsqueeze(0);
   std::vector<Tensor> inputs(state_->inputs.size());
   const auto set = [&](int role, const auto& make) {
     if (role >= 0) inputs[static_cast<size_t>(role)] = converted(make(), this->input(role));
   };
-  set(roles_.ids, [&] { return laid_out(input.tokens, padding_id); });
+  set(roles_.ids, [&] { return lay_out(input.tokens, config.padding_id); });
   // A sequence without tokens, which fills up a batch, attends to its first place: a softmax over nothing is NaN.
   set(roles_.mask, [&] { return logical_or(real, eq(place, 0)); });
   set(roles_.token_types, [&] {
-    return input.token_types.defined() ? laid_out(input.token_types, 0)
-                                       : zeros({n, length}, {.dtype = int64, .device = device});
+    return input.token_types.defined() ? lay_out(input.token_types, 0) : zeros({n, length}, whole);
   });
-  set(roles_.positions, [&] { return place.expand({n, length}).contiguous(); });
-  return run(model, inputs);
+  set(roles_.positions, [&] {
+    return (place + static_cast<double>(config.first_position)).expand({n, length}).contiguous();
+  });
+  return run(model, inputs, length);
 }
 
-Tensor OnnxNetwork::rows_of(const Tensor& result, const data::TokenInput& input) const {
+Tensor OnnxNetwork::filled_up(const nn::Module& model, const data::TokenInput& input, const OnnxConfig& config) const {
+  const SequenceLayout& layout = input.layout;
+  const int64_t n = layout.sequences();
+  // Padded sequences have as many rows each as the batch's longest, whatever the longest of the others in the step is.
+  const bool has_padding = layout.key_mask.defined() && n > 0;
+  const int64_t given = has_padding ? input.tokens.numel() / n : std::max<int64_t>(layout.max_length, 1);
+  TERN_CHECK(roles_.length == 0 || given <= roles_.length, "onnx: a text has ", given,
+             " tokens, but the model's input '", this->input(roles_.ids).name, "' takes ", roles_.length);
+  const int64_t length = roles_.length > 0 ? roles_.length : given;
+  const TensorOptions whole{.dtype = int64, .device = input.tokens.device()};
+  if (has_padding && length == given)
+    return run_texts(model, input, config, n, length, ne(layout.key_mask.reshape({n, length}), 0),
+                     [&](const Tensor& x, int64_t /*filler*/) {
+                       return x.reshape({n, length});
+                     });
+  const Tensor place = arange(0, static_cast<double>(length), 1, whole).unsqueeze(0);
+  const Tensor begins = layout.offsets.slice(0, 0, n).unsqueeze(1), ends = layout.offsets.slice(0, 1).unsqueeze(1);
+  const Tensor inside = lt(begins + place, ends), rows = where(inside, begins + place, 0.0);
+  const Tensor real = has_padding ? logical_and(inside, ne(layout.key_mask.index({rows}), 0)) : inside;
+  return run_texts(model, input, config, n, length, real, [&](const Tensor& x, int64_t filler) {
+    return where(inside, x.index({rows}), static_cast<double>(filler));
+  });
+}
+
+namespace {
+
+/// The rows of each sequence's tokens, without padding.
+std::vector<std::vector<int64_t>> rows_of_sequences(const SequenceLayout& layout) {
+  const std::vector<int64_t> offsets = layout.offsets.to_vector<int64_t>();
+  const std::vector<int64_t> mask =
+      layout.key_mask.defined() ? layout.key_mask.to_vector<int64_t>() : std::vector<int64_t>();
+  std::vector<std::vector<int64_t>> rows;
+  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
+    std::vector<int64_t>& own = rows.emplace_back();
+    for (int64_t row = offsets[s]; row < offsets[s + 1]; ++row)
+      if (mask.empty() || mask[static_cast<size_t>(row)] != 0) own.push_back(row);
+  }
+  return rows;
+}
+
+}  // namespace
+
+Tensor OnnxNetwork::by_length(const nn::Module& model, const data::TokenInput& input, const OnnxConfig& config) const {
+  const std::vector<std::vector<int64_t>> rows = rows_of_sequences(input.layout);
+  std::map<size_t, std::vector<size_t>> sequences;  // by their lengths
+  for (size_t s = 0; s < rows.size(); ++s) sequences[std::max<size_t>(rows[s].size(), 1)].push_back(s);
+  const Device device = input.tokens.device();
+  std::vector<int64_t> places(roles_.of_tokens ? static_cast<size_t>(input.tokens.numel()) : rows.size(), 0);
+  std::vector<Tensor> results;
+  int64_t before = 0;
+  for (const auto& [length, group] : sequences) {
+    std::vector<int64_t> taken;
+    for (const size_t s : group) {
+      if (!roles_.of_tokens) places[s] = before + static_cast<int64_t>(taken.size() / length);
+      for (size_t i = 0; i < length; ++i) {
+        taken.push_back(i < rows[s].size() ? rows[s][i] : 0);  // an empty sequence reads any token
+        if (roles_.of_tokens && i < rows[s].size())
+          places[static_cast<size_t>(rows[s][i])] = before + static_cast<int64_t>(taken.size()) - 1;
+      }
+    }
+    const auto n = std::ssize(group);
+    const Tensor index = from_vector(taken, {n, static_cast<int64_t>(length)}).to(device);
+    const Tensor y = run_texts(model, input, config, n, static_cast<int64_t>(length), {},
+                               [&](const Tensor& x, int64_t /*filler*/) { return x.index({index}); });
+    results.push_back(roles_.of_tokens ? y.reshape({-1, y.size(2)}) : y);
+    before += results.back().size(0);
+  }
+  return cat(results, 0).index({from_vector(places, {std::ssize(places)}).to(device)});
+}
+
+Tensor OnnxNetwork::of_texts(const nn::Module& model, const data::TokenInput& input, const OnnxConfig& config) const {
+  return reads_lengths() ? by_length(model, input, config) : filled_up(model, input, config);
+}
+
+Tensor OnnxNetwork::of_tokens(const nn::Module& model, const data::TokenInput& input, const OnnxConfig& config) const {
+  if (reads_lengths()) return by_length(model, input, config);
+  const Tensor result = filled_up(model, input, config);
   const int64_t length = result.size(1), width = result.size(2);
   const std::vector<int64_t> offsets = input.layout.offsets.to_vector<int64_t>();
-  std::vector<int64_t> rows(static_cast<size_t>(input.tokens.numel()), 0);  // rows of no sequence have no meaning
+  std::vector<int64_t> rows(static_cast<size_t>(input.tokens.numel()), 0);
   for (size_t s = 0; s + 1 < offsets.size(); ++s)
     for (int64_t row = offsets[s]; row < offsets[s + 1]; ++row)
       rows[static_cast<size_t>(row)] = static_cast<int64_t>(s) * length + row - offsets[s];
@@ -196,11 +278,7 @@ Tensor OnnxNetwork::of_images(const nn::Module& model, const Tensor& images) con
     x = channel(0) * 0.299 + channel(1) * 0.587 + channel(2) * 0.114;
   }
   if (roles_.channels_last) x = x.permute({0, 2, 3, 1}).contiguous();
-  const Tensor result = run(model, {converted(x, info)});
-  for (int d = 2; d < result.dim(); ++d)
-    TERN_CHECK(result.size(d) == 1, "onnx: the output '", state_->outputs[static_cast<size_t>(roles_.output)].name,
-               "' is ", result.shape(), ", which are no logits [images, labels]");
-  return result.reshape({images.size(0), -1});
+  return run(model, {converted(x, info)});
 }
 
 std::vector<Tensor> OnnxNetwork::example(const nn::Module& model, int64_t size) const {
@@ -220,13 +298,14 @@ std::vector<Tensor> OnnxNetwork::example(const nn::Module& model, int64_t size) 
 }
 
 int64_t OnnxNetwork::outputs(const nn::Module& model) const {
-  const ValueInfo& output = state_->outputs[static_cast<size_t>(roles_.output)];
+  constexpr int64_t kMost = 1 << 20;  // more are not believed without a call
   const size_t of_labels = roles_.of_tokens ? 2 : 1;
-  if (output.shape.size() > of_labels && output.shape[of_labels].size > 0) return output.shape[of_labels].size;
+  const auto& shape = output().shape;
+  if (shape.size() > of_labels && shape[of_labels].size > 0 && shape[of_labels].size <= kMost)
+    return shape[of_labels].size;
   NoGrad off;
   const Tensor result = run_once(model, example(model, roles_.image >= 0 ? 224 : 8));
-  TERN_CHECK(result.dim() > static_cast<int>(of_labels), "onnx: the output '", output.name, "' is ", result.shape(),
-             ", which are no logits [", roles_.image >= 0 ? "images" : "texts", ", labels]");
+  check_result(result, std::max<int64_t>(1, roles_.batch), 0);
   return result.size(static_cast<int>(of_labels));
 }
 
@@ -263,11 +342,33 @@ double OnnxNetwork::count_flops(const nn::Module& model, int64_t size) const {
   }
 }
 
+std::string OnnxNetwork::activation() const {
+  const auto found = state_->activations.find(output().name);
+  return found == state_->activations.end() ? "" : found->second.op;
+}
+
+void OnnxNetwork::drop_activation() {
+  if (const auto found = state_->activations.find(output().name); found != state_->activations.end())
+    state_->left_out = found->second.nodes;
+}
+
+void OnnxNetwork::save_file(const std::string& path, const OnnxConfig& config,
+                            std::map<std::string, std::string> metadata) const {
+  const auto& before = state_->definition.metadata;
+  const bool named = std::any_of(config.labels.begin(), config.labels.end(),
+                                 [](const std::string& label) { return !label.starts_with("LABEL_"); });
+  if (named || before.contains("labels") || before.contains("problem_type") || !state_->left_out.empty()) {
+    metadata["labels"] = nlohmann::json(config.labels).dump();
+    metadata["problem_type"] = problem_type(config.label_kind);
+  }
+  onnx::save(*state_, path, metadata);
+}
+
 void OnnxNetwork::save(const std::string& dir, const OnnxConfig& config) const {
   const std::filesystem::path folder(dir);
   create_folders(dir);
   // The weights first: a folder with a config.json is complete.
-  onnx::save(*state_, (folder / "model.onnx").string());
+  save_file((folder / "model.onnx").string(), config, {});
   write_atomically((folder / "config.json").string(), onnx_config_json(config));
 }
 

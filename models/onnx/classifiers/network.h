@@ -1,6 +1,8 @@
 #pragma once
 // The network of an ONNX file as the classes of models/model.h use it.
 
+#include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -32,21 +34,28 @@ OnnxRoles onnx_roles(const std::vector<onnx::ValueInfo>& inputs, const std::vect
 class OnnxNetwork {
  public:
   OnnxNetwork(std::unique_ptr<onnx::detail::ModelState> state, const OnnxRoles& roles)
-      : state_(std::move(state)), roles_(roles) {}
+      : state_(std::move(state)), roles_(roles) {
+    for (const auto& weight : state_->weights) has_float16_ = has_float16_ || weight->element == onnx::kFloat16;
+  }
 
   /// Makes the weights members of the model.
   void join(nn::Module& model, const onnx::SubScope& sub) { onnx::make_members(*state_, model, sub); }
 
   const OnnxRoles& roles() const { return roles_; }
   const onnx::detail::ModelState& state() const { return *state_; }
-  /// Numbers for an input, or for a token: the last dimension of the output; one call decides where the file does not
+  /// Numbers for an input, or for a token: the last dimension of the output. One call decides where the file does not
   /// say it.
   int64_t outputs(const nn::Module& model) const;
+  /// What a call must give from now on.
+  void expect_outputs(int64_t count) { outputs_ = count; }
 
-  /// The output for sequences of tokens: [sequences, outputs], or [sequences, length, outputs].
-  Tensor of_texts(const nn::Module& model, const data::TokenInput& input, int64_t padding_id) const;
-  /// The rows of a result of of_texts() that are tokens of the input, [rows, outputs]. The host reads the lengths.
-  Tensor rows_of(const Tensor& result, const data::TokenInput& input) const;
+  /// Whether texts are given by their lengths, which the host reads: without a mask a filler would be text.
+  bool reads_lengths() const { return roles_.ids >= 0 && roles_.mask < 0 && roles_.length == 0; }
+  /// Logits of sequences of tokens, [sequences, outputs].
+  Tensor of_texts(const nn::Module& model, const data::TokenInput& input, const OnnxConfig& config) const;
+  /// What the network gives for each token: [rows, outputs], rows of no sequence have no meaning. The host reads the
+  /// lengths.
+  Tensor of_tokens(const nn::Module& model, const data::TokenInput& input, const OnnxConfig& config) const;
   /// [images, outputs] of floating images [n, 3, height, width].
   Tensor of_images(const nn::Module& model, const Tensor& images) const;
 
@@ -60,18 +69,36 @@ class OnnxNetwork {
   void replace_head(int64_t outputs, Generator& generator) {
     onnx::replace_head(*state_, outputs, generator, static_cast<size_t>(roles_.output));
   }
+  /// The op at the end that is left out where logits are needed; empty: there is none.
+  std::string activation() const;
+  /// The file that is written will end without it too.
+  void drop_activation();
+  /// Writes the file, with what predict, eval and train read of it again in its metadata.
+  void save_file(const std::string& path, const OnnxConfig& config, std::map<std::string, std::string> metadata) const;
   /// Writes DIR/model.onnx, and then DIR/config.json.
   void save(const std::string& dir, const OnnxConfig& config) const;
 
  private:
-  /// One call, or several of as many rows as the file fixes.
-  Tensor run(const nn::Module& model, const std::vector<Tensor>& inputs) const;
+  /// One call, or several of as many rows as the file fixes, of texts of this many tokens.
+  Tensor run(const nn::Module& model, const std::vector<Tensor>& inputs, int64_t length = 0) const;
   Tensor run_once(const nn::Module& model, const std::vector<Tensor>& inputs) const;
+  void check_result(const Tensor& result, int64_t rows, int64_t length) const;
+  /// Inputs of which `lay_out` makes what a sequence has for each token, and the result.
+  Tensor run_texts(const nn::Module& model, const data::TokenInput& input, const OnnxConfig& config, int64_t n,
+                   int64_t length, const Tensor& real,
+                   const std::function<Tensor(const Tensor& x, int64_t filler)>& lay_out) const;
+  /// All sequences, filled up to one length: [sequences, outputs] or [sequences, length, outputs].
+  Tensor filled_up(const nn::Module& model, const data::TokenInput& input, const OnnxConfig& config) const;
+  /// Sequences of one length at a time: [sequences, outputs] or [rows, outputs].
+  Tensor by_length(const nn::Module& model, const data::TokenInput& input, const OnnxConfig& config) const;
   std::vector<Tensor> example(const nn::Module& model, int64_t size) const;
   const onnx::ValueInfo& input(int i) const { return state_->inputs[static_cast<size_t>(i)]; }
+  const onnx::ValueInfo& output() const { return state_->outputs[static_cast<size_t>(roles_.output)]; }
 
   std::unique_ptr<onnx::detail::ModelState> state_;
   OnnxRoles roles_;
+  int64_t outputs_ = 0;  // 0: any number
+  bool has_float16_ = false;
 };
 
 }  // namespace tern::models

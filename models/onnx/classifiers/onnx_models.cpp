@@ -27,6 +27,7 @@ class HasNetwork {
  public:
   virtual ~HasNetwork() = default;
   virtual const OnnxNetwork& network() const = 0;
+  virtual const OnnxConfig& configuration() const = 0;
 };
 
 /// The parts of Model that are the same for texts and images. Base: one of the classes of model.h.
@@ -52,6 +53,7 @@ class OnnxModel : public Base, public HasNetwork {
   }
 
   const OnnxNetwork& network() const override { return network_; }
+  const OnnxConfig& configuration() const override { return config_; }
   OnnxNetwork& network() { return network_; }
   OnnxConfig& config() { return config_; }
 
@@ -69,6 +71,7 @@ class OnnxTextModel : public OnnxModel<Base> {
   int64_t vocab_size() const override {
     return this->config_.vocab_size > 0 ? this->config_.vocab_size : std::numeric_limits<int64_t>::max();
   }
+  bool takes_a_head() const override { return false; }  // the file ends where it ends
   int64_t token_types() const override {
     return this->network_.roles().token_types >= 0 ? std::max<int64_t>(1, this->config_.token_types) : 1;
   }
@@ -92,10 +95,10 @@ class OnnxTextModel : public OnnxModel<Base> {
   }
 
  protected:
-  Tensor output(const data::TokenInput& input) const {
-    return this->network_.of_texts(*this, input, this->config_.padding_id);
+  Tensor output(const data::TokenInput& input) const { return this->network_.of_texts(*this, input, this->config_); }
+  Tensor output_rows(const data::TokenInput& input) const {
+    return this->network_.of_tokens(*this, input, this->config_);
   }
-  Tensor output_rows(const data::TokenInput& input) const { return this->network_.rows_of(output(input), input); }
 
  private:
   mutable std::mutex mutex_;
@@ -106,6 +109,7 @@ class OnnxTextClassifier final : public OnnxTextModel<SequenceClassifier> {
  public:
   using OnnxTextModel::OnnxTextModel;
   Tensor forward(const data::TokenInput& input) const override { return output(input); }
+  bool reads_lengths() const override { return network_.reads_lengths(); }
 };
 
 class OnnxTokenClassifier final : public OnnxTextModel<TokenClassifier> {
@@ -171,6 +175,7 @@ template <class M>
 void choose_labels(M& model, const std::string& path, const BuildOptions& options) {
   OnnxConfig& config = model.config();
   const HeadChoice head = choose_head(config.labels, config.label_kind, options);
+  const data::LabelKind kind_before = config.label_kind;
   config.label_kind = options.label_kind.value_or(config.label_kind);
   const auto before = std::ssize(config.labels), now = std::ssize(head.labels);
   config.labels = head.labels;
@@ -184,7 +189,19 @@ void choose_labels(M& model, const std::string& path, const BuildOptions& option
   }
   TERN_CHECK(options.allow_new_head || before == now, path, ": the network gives ", before, " numbers for ", now,
              " labels");
+  model.network().expect_outputs(now);
+  const std::string activation = model.network().activation();
+  const bool of_several = activation == "Sigmoid",
+             fits = config.label_kind == (of_several ? data::LabelKind::kSeveral : data::LabelKind::kOne);
+  const bool drops = !activation.empty() && !fits && (config.label_kind != kind_before || options.allow_new_head);
+  if (drops) model.network().drop_activation();
   if (!options.log) return;
+  if (drops)
+    options.log(path + ": the " + activation + " at its end is not for " +
+                (config.label_kind == data::LabelKind::kNumber    ? "numbers"
+                 : config.label_kind == data::LabelKind::kSeveral ? "several labels"
+                                                                  : "one label") +
+                " and is left out of the files that are written");
   if (!head.keeps)
     options.log(path + (renews ? ": a new classification head for " + std::to_string(now) +
                                      (now == 1 ? " label" : " labels") + " is initialized: " + head.reason
@@ -242,7 +259,7 @@ std::unique_ptr<Model> load_onnx(const std::string& path, const BuildOptions& op
   check_options(options, roles, path);
   const onnx::ValueInfo output = state->outputs[static_cast<size_t>(roles.output)];
   const auto activation = state->activations.find(output.name);
-  const bool several = activation != state->activations.end() && activation->second == "Sigmoid";
+  const bool several = activation != state->activations.end() && activation->second.op == "Sigmoid";
   Opened opened{OnnxNetwork(std::move(state), roles),
                 read_onnx_config(*files, {}, {})};  // the labels follow when the network can be called
   const nn::Scope scope = options.scope();
@@ -268,10 +285,10 @@ ModelKind kind_in(const std::string& path) {
 
 }  // namespace
 
-bool save_onnx_file(const Model& model, const std::string& path) {
+bool save_onnx_file(const Model& model, const std::string& path, const std::map<std::string, std::string>& metadata) {
   const auto* const made = dynamic_cast<const HasNetwork*>(&model);
   if (made == nullptr) return false;
-  onnx::save(made->network().state(), path);
+  made->network().save_file(path, made->configuration(), metadata);
   return true;
 }
 

@@ -6,6 +6,9 @@
 // encoder, by its output and config.json; one that reads pixels becomes a classifier of images. Its parameters have the
 // names of the file. What was a softmax or a sigmoid at the end is left out while it trains and stays in the file.
 
+#include <map>
+#include <string>
+
 #include "tern/models/families.h"
 
 namespace tern::models {
@@ -13,8 +16,9 @@ namespace tern::models {
 /// The row of model_families().
 ModelFamily onnx_family();
 
-/// Writes a model of this family as a file: that of its source with the weights of now. Returns false, and writes
-/// nothing, for a model of another family.
-bool save_onnx_file(const Model& model, const std::string& path);
+/// Writes a model of this family as a file: that of its source with the weights and labels of now, and `metadata`.
+/// Returns false, and writes nothing, for a model of another family.
+bool save_onnx_file(const Model& model, const std::string& path,
+                    const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace tern::models
