@@ -157,8 +157,10 @@ TEST_F(OnnxModels, LabelsAndHeads) {
     EXPECT_EQ(load_pretrained<ImageClassifier>(file(path))->labels(), model->labels()) << path;
   const fs::path here = fs::current_path();
   fs::current_path(file("run/onnx"));
-  for (const char* path : {"model.onnx", "./model.onnx", "."})
+  for (const char* path : {"model.onnx", "./model.onnx", "."}) {
     EXPECT_EQ(load_pretrained<ImageClassifier>(path)->labels(), model->labels()) << path;
+    EXPECT_EQ(fs::canonical(folder_of_model(path)), fs::canonical(file("run"))) << path;
+  }
   fs::current_path(here);
   write("run/config.json", R"({"id2label": {"0": "x", "1": "y"}})");
   test::expect_contains(error_of([&] { load_pretrained<Model>(file("run")); }),
