@@ -57,7 +57,7 @@ TEST_F(OnnxProgram, TextsAreTrainedOnAndARunGoesOn) {
   // Stopped, its source gone, and continued: the same bytes.
   Process process(Words("train onnx --init given/m.onnx --out part " + options), folder_);
   ASSERT_TRUE(process.wait_until_it_handles(SIGTERM));
-  for (int i = 0; i < 3000 && !exists("part/checkpoints/step-00000007"); ++i) usleep(2000);
+  for (int i = 0; i < 60'000 && !process.has_ended() && !exists("part/checkpoints/step-00000007"); ++i) usleep(2000);
   process.send(SIGTERM);
   EXPECT_EQ(process.finish().status, 143);
   fs::remove_all(file("given"));
