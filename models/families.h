@@ -63,7 +63,7 @@ struct ModelFamily {
   bool (*recognizes)(const StateView& weights) = nullptr;
   /// Whether a file or folder is the family's whatever else is there; null: its config.json or weights say it.
   bool (*reads)(const std::string& path) = nullptr;
-  /// What the model in a file or folder reads, for a family that has both; null: `kind`.
+  /// What the model in a file or folder reads, for a family that has both, and `reads`; null: `kind`.
   ModelKind (*kind_in)(const std::string& path) = nullptr;
   std::vector<OptionNote> notes = {};
 

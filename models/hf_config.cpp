@@ -202,9 +202,12 @@ std::vector<std::string> ConfigFields::read_labels() {
   else if (numbers)
     labels = labels_of_numbers(*numbers);
   const int64_t given = names ? static_cast<int64_t>(labels.size()) : 2, wanted = count < 0 ? given : count;
-  if (static_cast<int64_t>(labels.size()) == wanted) return labels;
-  labels.clear();
-  for (int64_t i = 0; i < wanted; ++i) labels.push_back("LABEL_" + std::to_string(i));
+  return static_cast<int64_t>(labels.size()) == wanted ? labels : numbered_labels(wanted);
+}
+
+std::vector<std::string> numbered_labels(int64_t count) {
+  std::vector<std::string> labels;
+  for (int64_t i = 0; i < count; ++i) labels.push_back("LABEL_" + std::to_string(i));
   return labels;
 }
 

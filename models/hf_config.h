@@ -90,6 +90,9 @@ void write_fields(ConfigFields::Json& json, const ConfigField<Config> (&table)[n
 /// problem_type of a config.json.
 const char* problem_type(data::LabelKind kind);
 
+/// LABEL_0, LABEL_1, ...: the names of labels that have none.
+std::vector<std::string> numbered_labels(int64_t count);
+
 /// Writes id2label and label2id.
 void write_labels(ConfigFields::Json& json, const std::vector<std::string>& labels);
 

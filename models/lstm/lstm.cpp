@@ -8,6 +8,7 @@
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/models/hf_config.h"
+#include "tern/models/text/sequence_rows.h"
 #include "tern/nn/init.h"
 
 namespace tern::models {
@@ -27,14 +28,10 @@ struct PackedTokens {
 PackedTokens without_padding(const data::TokenInput& input) {
   const SequenceLayout& layout = input.layout;
   if (!layout.key_mask.defined()) return {input.tokens, layout.row_keys, RecurrentLayout::packed(layout)};
-  const std::vector<int64_t> offsets = layout.offsets.to_vector<int64_t>();
-  const std::vector<int64_t> mask = layout.key_mask.to_vector<int64_t>();
   std::vector<int64_t> rows, lengths;
-  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-    const size_t before = rows.size();
-    for (int64_t row = offsets[s]; row < offsets[s + 1]; ++row)
-      if (mask[static_cast<size_t>(row)] != 0) rows.push_back(row);
-    lengths.push_back(static_cast<int64_t>(rows.size() - before));
+  for (const std::vector<int64_t>& own : rows_of_sequences(layout)) {
+    rows.insert(rows.end(), own.begin(), own.end());
+    lengths.push_back(std::ssize(own));
   }
   const Device device = input.tokens.device();
   const Tensor kept = from_vector(rows, {static_cast<int64_t>(rows.size())}).to(device);

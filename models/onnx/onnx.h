@@ -93,9 +93,10 @@ class Model final : public nn::Module {
 
   /// Writes the file that was loaded with the weights of now. Nothing but the bytes of parameters and buffers changes;
   /// after replace_head(), and where weights are apart that the file has once, the graph is written anew with them.
-  /// External data is written beside it, as PATH.data: the graph is written anew with that name, unless the path is
-  /// that of the source. Each file is written completely or not at all; the path may be that of the source, which is
-  /// kept open: it may have been removed or replaced meanwhile. Error: the source was written to since it was loaded.
+  /// External data goes to PATH.data, by which name the graph refers to it; a model that is saved to its own path keeps
+  /// the names of its data files. Each file is written completely or not at all; the path may be that of the source,
+  /// which is kept open: it may have been removed or replaced meanwhile. Error: the source was written to since it was
+  /// loaded.
   void save(const std::string& path) const;
 
   /// Metadata of the file: producer, version, and its own pairs of key and value.

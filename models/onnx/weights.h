@@ -28,7 +28,7 @@ struct SavedTensor {
 /// mapped, so that it may have been removed meanwhile.
 void patch_file_of(const MappedFile& source, const std::string& target, const std::vector<SavedTensor>& tensors);
 
-/// What else is another in a file that is written anew.
+/// Further changes of a file that is rewritten.
 struct FileChanges {
   std::map<std::string, std::string> data_files = {};  // new names of files of external data
   std::vector<std::string> left_out = {};              // nodes that give what they read, by their first outputs

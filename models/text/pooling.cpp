@@ -5,6 +5,7 @@
 #include "tern/core/io/pickle.h"
 #include "tern/core/ops/ops.h"
 #include "tern/models/families.h"
+#include "tern/models/text/sequence_rows.h"
 
 namespace tern::models {
 namespace {
@@ -25,21 +26,16 @@ struct PooledRows {
 };
 
 PooledRows pooled_rows(const data::TokenInput& input) {
-  const std::vector<int64_t> offsets = input.layout.offsets.to_vector<int64_t>();
-  const std::vector<int64_t> mask =
-      input.padded() ? input.layout.key_mask.to_vector<int64_t>() : std::vector<int64_t>();
+  const std::vector<std::vector<int64_t>> rows = rows_of_sequences(input.layout);
   PooledRows kept;
-  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-    int64_t count = 0;
-    for (int64_t row = offsets[s]; row < offsets[s + 1]; ++row) {
-      if (!mask.empty() && mask[static_cast<size_t>(row)] == 0) continue;
-      if (count++ == 0) kept.first.push_back(row);
-      kept.rows.push_back(row);
-      kept.sequence.push_back(static_cast<int64_t>(s));
-      kept.place.push_back(static_cast<float>(count));
-    }
+  for (size_t s = 0; s < rows.size(); ++s) {
+    const int64_t count = std::ssize(rows[s]);
     TERN_CHECK(count > 0, "pool: sequence ", s, " has no token");
-    kept.last.push_back(kept.rows.back());
+    for (int64_t place = 1; place <= count; ++place) kept.place.push_back(static_cast<float>(place));
+    kept.rows.insert(kept.rows.end(), rows[s].begin(), rows[s].end());
+    kept.sequence.insert(kept.sequence.end(), rows[s].size(), static_cast<int64_t>(s));
+    kept.first.push_back(rows[s].front());
+    kept.last.push_back(rows[s].back());
     kept.tokens.push_back(static_cast<float>(count));
     kept.weight.push_back(static_cast<float>(count) * static_cast<float>(count + 1) / 2);
   }

@@ -192,7 +192,7 @@ TEST_F(OnnxModels, AConvolutionMayBeTheHead) {
   expect_near(model->forward(images), mean(relu(conv2d(images, weight, bias)), {2, 3}));
   model->save_pretrained(file("run"));
   expect_near(load_pretrained<ImageClassifier>(file("run"))->forward(images), model->forward(images), 0);
-  write("m.onnx", network(3));  // each class reads one channel: not a layer that can be made anew
+  write("m.onnx", network(3));  // a grouped convolution is not replaced
   test::expect_contains(error_of([&] {
                           load_pretrained<Model>(file("m.onnx"), {.labels = {"a", "b"}, .allow_new_head = true});
                         }),
@@ -252,7 +252,7 @@ TEST_F(OnnxModels, ExternalDataAndANewHead) {
   fs::remove_all(file("in"));
   model->save_pretrained(file("out"));
   expect_near(load_pretrained<ImageClassifier>(file("out"))->forward(images), before, 0);
-  // Each file has data of its own name: another model in the folder keeps its.
+  // Data files are named after their model, so that a second model in the folder does not overwrite the first one's.
   const auto second = load_pretrained<ImageClassifier>(file("kept"));
   const Tensor first_gave = whole->forward(images);
   fs::create_directory(file("both"));

@@ -55,7 +55,7 @@ TEST(OptionsTest, EveryRowHasAHelpAndADistinctName) {
 
 TEST(OptionsTest, HelpSaysWhatTheRowsOfFamiliesAndSetsSay) {
   const std::pair<const char*, const char*> parts[] = {
-      {"model", "cnn (images), lstm (texts) or onnx (an ONNX file of texts or images)"},
+      {"model", "cnn (images), lstm (texts) or onnx (texts or images)"},
       {"--data", "default: imdb or cifar10 where it is on this machine"},
       {"--split", "80/10/10; cnn's speedrun: train-test where"},
       {"--freeze",

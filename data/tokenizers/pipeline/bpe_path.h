@@ -15,12 +15,12 @@ namespace tern::data {
 /// Finds the tokens that the merges of a text end with, without merging it.
 ///
 /// Always the merge of least rank is applied, of equal ones the leftmost. Let the last tokens of a text be t1, t2, ...:
-/// no merge has crossed a border between two of them. Within a token and its neighbour the merges were therefore
-/// those, in that order, which the two get as a text of their own; so (1) a token's own text ends as this one token,
-/// and (2) the text of two neighbours ends as these two. Conversely a sequence with (1) and (2) is the result: the
-/// first merge that crossed a border would be one in the text of two neighbours too. So there is one such sequence for
-/// each text, and also for each beginning of it. It is searched with the longest token first and steps back; a place
-/// from which no way leads on is never entered again, as all ways to it are one.
+/// no merge has crossed a border between two of them. So a token's text, and the text of two neighbours, is merged in
+/// the same order within the whole text as alone: (1) the text of a token, merged alone, becomes this one token, and
+/// (2) the text of two neighbours, merged alone, becomes these two. Conversely a sequence with (1) and (2) is the
+/// result: the first merge that crossed a border would be one in the text of two neighbours too. So there is one such
+/// sequence for each text, and also for each beginning of it. It is searched with the longest token first and steps
+/// back; a place from which no way leads on is never entered again, as all ways to it are one.
 ///
 /// (2) is known from what the tokens consist of while they are merged: the left one's last part and the right one's
 /// first part change at certain ranks, and the border stays if no merge of two such parts comes before the next change.

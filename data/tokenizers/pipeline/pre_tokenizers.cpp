@@ -120,27 +120,38 @@ struct BertSplitter : PreTokenizer {
   }
 };
 
+constexpr int kDropped = 0, kAsBefore = -1;
+
+/// Splits where the kind of the code points changes: kDropped, kAsBefore (that of the one before, kDropped at the
+/// beginning), or any other number.
+template <class KindOf>
+void split_by_kind(Words& words, const KindOf& kind_of) {
+  std::vector<Word> out;
+  for (const Word& word : words.list) {
+    const std::string_view text = words.view(word);
+    const char* const begin = text.data();
+    std::size_t start = 0;
+    int kind = kDropped;  // of the code points from start on
+    for (const char *p = begin, *end = begin + text.size(); p < end;) {
+      const auto at = static_cast<std::size_t>(p - begin);
+      const int now = kind_of(unicode::next_code_point(p, end));
+      if (now == kAsBefore || now == kind) continue;
+      if (kind != kDropped) Words::append_part(out, word, start, at);
+      start = at;
+      kind = now;
+    }
+    if (kind != kDropped) Words::append_part(out, word, start, text.size());
+  }
+  words.list = std::move(out);
+}
+
 /// \w+|[^\w\s]+
 struct WhitespaceSplitter : PreTokenizer {
   void apply(Words& words) const override {
-    std::vector<Word> out;
-    for (const Word& word : words.list) {
-      const std::string_view text = words.view(word);
-      const char* const begin = text.data();
-      std::size_t start = 0;
-      int kind = 0;  // of the code points from start on: 0 white space, 1 words, 2 others
-      for (const char *p = begin, *end = begin + text.size(); p < end;) {
-        const auto at = static_cast<std::size_t>(p - begin);
-        const unicode::Character& entry = character(unicode::next_code_point(p, end));
-        const int now = entry.has(unicode::kWordCharacter) ? 1 : entry.has(unicode::kWhiteSpace) ? 0 : 2;
-        if (now == kind) continue;
-        if (kind != 0) Words::append_part(out, word, start, at);
-        start = at;
-        kind = now;
-      }
-      if (kind != 0) Words::append_part(out, word, start, text.size());
-    }
-    words.list = std::move(out);
+    split_by_kind(words, [](char32_t c) {
+      const unicode::Character& entry = character(c);
+      return entry.has(unicode::kWordCharacter) ? 1 : entry.has(unicode::kWhiteSpace) ? kDropped : 2;
+    });
   }
 };
 
@@ -161,23 +172,10 @@ std::uint8_t script_of(char32_t c) {
 /// code point of a script it is dropped, as by the library.
 struct ScriptSplitter : PreTokenizer {
   void apply(Words& words) const override {
-    std::vector<Word> out;
-    for (const Word& word : words.list) {
-      const std::string_view text = words.view(word);
-      const char* const begin = text.data();
-      std::size_t start = 0;
-      int last = 0;
-      for (const char *p = begin, *end = begin + text.size(); p < end;) {
-        const auto at = static_cast<std::size_t>(p - begin);
-        const int script = script_of(unicode::next_code_point(p, end));
-        if (script == 0 || script == last) continue;
-        if (last != 0) Words::append_part(out, word, start, at);
-        start = at;
-        last = script;
-      }
-      if (last != 0) Words::append_part(out, word, start, text.size());
-    }
-    words.list = std::move(out);
+    split_by_kind(words, [](char32_t c) {
+      const int script = script_of(c);
+      return script == 0 ? kAsBefore : script;
+    });
   }
 };
 

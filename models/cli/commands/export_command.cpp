@@ -9,10 +9,9 @@
 #include "tern/models/cli/options/option_record.h"
 #include "tern/models/cli/options/train_help.h"
 #include "tern/models/cli/run/run_folder.h"
-#include "tern/models/families.h"
-#include "tern/models/hf_config.h"
 #include "tern/models/image/image_pipeline.h"
 #include "tern/models/model_graph.h"
+#include "tern/models/onnx/classifiers/files.h"
 #include "tern/models/onnx/classifiers/onnx_models.h"
 #include "tern/models/onnx/export.h"
 #include "tern/models/pretrained.h"
@@ -47,10 +46,8 @@ std::map<std::string, std::string> image_metadata(const models::Model& model, co
 
 /// What predict, eval and train read again of the file (models/onnx/classifiers/files.h).
 std::map<std::string, std::string> metadata_of(const models::Model& model, const std::string& dir) {
-  const Json labels = model.labels();
   std::map<std::string, std::string> metadata = image_metadata(model, dir);
-  metadata["labels"] = labels.dump();
-  metadata["problem_type"] = models::problem_type(model.label_kind());
+  metadata.merge(models::onnx_metadata(model.labels(), model.label_kind()));
   if (const auto* const text = dynamic_cast<const models::TextModel*>(&model)) {
     metadata["max_position_embeddings"] = std::to_string(text->max_positions());
     metadata["vocab_size"] = std::to_string(text->vocab_size());
@@ -68,7 +65,7 @@ int export_model(const ExportOptions& a) {
   const std::string dir = data::local_model(a.dir, data::HubUse::kModel, log);
   const auto model = models::load_pretrained<models::Model>(dir, {.device = device, .log = log});
   model->eval();
-  if (models::family_of(dir).name == "onnx" && a.given("--opset"))
+  if (models::is_onnx_model(*model) && a.given("--opset"))
     throw UsageError("export: --opset: " + dir + " is in ONNX's format already and keeps its opset");
   const bool saved = !a.onnx.empty() && models::save_onnx_file(*model, a.onnx, image_metadata(*model, dir));
   if (saved && a.svg.empty() && a.dot.empty() && !a.text) return 0;

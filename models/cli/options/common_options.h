@@ -13,9 +13,8 @@ inline constexpr const char* kCommon = "Common options";  // the heading of --he
 
 /// What --help says of a model to load.
 inline constexpr const char* kModelHelp =
-    "model folder, a .onnx file, or the name of a model on Hugging Face's hub: ORG/NAME[@REVISION], fetched as by "
-    "'tern "
-    "fetch'";
+    "model folder, a .onnx file, or the name of a model on Hugging Face's hub: ORG/NAME[@REVISION], fetched as 'tern "
+    "fetch' does";
 inline constexpr const char* kTokenizerHelp =
     "folder with the tokenizer (tokenizer.json or vocab.txt), or a name on the hub; default: the model's folder";
 

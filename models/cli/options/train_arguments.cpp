@@ -7,7 +7,6 @@
 #include "tern/core/io/file_kind.h"
 #include "tern/data/hub/hub.h"
 #include "tern/models/families.h"
-#include "tern/models/onnx/classifiers/files.h"
 
 namespace tern::cli {
 namespace {
@@ -69,13 +68,15 @@ std::optional<int64_t> parse_recompute(const std::string& text) {
 namespace {
 
 /// What a run starts or goes on from: --init, where it is on this machine, or else a checkpoint of the run.
-std::string path_of_model(const TrainArguments& a) {
+std::string path_of_model(const TrainArguments& a, const models::ModelFamily& family) {
   namespace fs = std::filesystem;
   if (tern::detail::name_exists(a.init)) return a.init;
+  std::vector<std::string> paths = {a.resume};
   std::error_code error;
-  if (models::onnx_files(a.resume)) return a.resume;
   for (const auto& entry : fs::directory_iterator(fs::path(a.resume) / "checkpoints", error))
-    if (models::onnx_files(entry.path().string())) return entry.path().string();
+    paths.push_back(entry.path().string());
+  for (const std::string& path : paths)
+    if (family.reads(path)) return path;
   return data::local_model(a.init, data::HubUse::kModel, {});
 }
 
@@ -83,7 +84,7 @@ std::string path_of_model(const TrainArguments& a) {
 
 For kind_of(const TrainArguments& a) {
   const models::ModelFamily& family = models::family_named(a.model);
-  const models::ModelKind kind = family.kind_in ? family.kind_in(path_of_model(a)) : family.kind;
+  const models::ModelKind kind = family.kind_in ? family.kind_in(path_of_model(a, family)) : family.kind;
   return kind == models::ModelKind::kImages ? For::kImages : For::kTexts;
 }
 

@@ -70,7 +70,7 @@ std::string large_presets() {
 std::string models_help() {
   std::vector<std::string> names;
   for (const ModelFamily& family : models::model_families())
-    names.push_back(family.name + (family.kind_in                      ? " (an ONNX file of texts or images)"
+    names.push_back(family.name + (family.kind_in                      ? " (texts or images)"
                                    : family.kind == ModelKind::kImages ? " (images)"
                                                                        : " (texts)"));
   return "the model: " + models::in_words(names);

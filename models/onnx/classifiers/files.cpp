@@ -28,12 +28,6 @@ bool counts_from_padding(const std::string& model_type) {
   return model_type.find("roberta") != std::string::npos || model_type == "camembert";
 }
 
-std::vector<std::string> placeholders(int64_t count) {
-  std::vector<std::string> labels;
-  for (int64_t i = 0; i < count; ++i) labels.push_back("LABEL_" + std::to_string(i));
-  return labels;
-}
-
 void check_count(const std::vector<std::string>& labels, int64_t outputs, const std::string& source) {
   TERN_CHECK(std::ssize(labels) == outputs, source, ": there are ", labels.size(), " labels, but the network gives ",
              outputs, " numbers for an input");
@@ -49,10 +43,12 @@ void read_config_file(const std::string& path, const OnnxFacts& facts, OnnxConfi
   fields.read("vocab_size", config.vocab_size);
   fields.read("pad_token_id", config.padding_id);
   fields.read("type_vocab_size", config.token_types);
-  TERN_CHECK(std::min({config.max_positions, config.vocab_size, config.padding_id, config.token_types}) >= 0, path,
-             ": \"max_position_embeddings\", \"vocab_size\", \"pad_token_id\" and \"type_vocab_size\" must not be "
-             "negative");
   fields.read("first_position", config.first_position);
+  const auto bounds = std::minmax(
+      {config.max_positions, config.vocab_size, config.padding_id, config.token_types, config.first_position});
+  TERN_CHECK(bounds.first >= 0 && bounds.second < (int64_t{1} << 31), path,
+             ": \"max_position_embeddings\", \"vocab_size\", \"pad_token_id\", \"type_vocab_size\" and "
+             "\"first_position\" must be in [0, 2^31)");
   if (counts_from_padding(type)) {
     config.first_position = config.padding_id + 1;
     if (config.max_positions > 0)
@@ -67,7 +63,7 @@ void read_config_file(const std::string& path, const OnnxFacts& facts, OnnxConfi
   } else if (object.contains("id2label") || object.contains("label2id") || object.contains("num_labels")) {
     config.labels = fields.read_labels();
   }
-  if (config.labels.empty()) config.labels = placeholders(facts.outputs);
+  if (config.labels.empty()) config.labels = numbered_labels(facts.outputs);
   check_count(config.labels, facts.outputs, path);
   if (facts.is_classifier && (object.contains("problem_type") || !facts.several_labels))
     config.label_kind = fields.read_label_kind(config.labels.size());
@@ -143,8 +139,12 @@ OnnxConfig read_onnx_config(const OnnxFiles& files, const std::map<std::string, 
   read_metadata(metadata, files.model, facts, config);
   const std::string path = (fs::path(files.folder) / "config.json").string();
   if (name_exists(path)) read_config_file(path, facts, config);
-  if (config.labels.empty()) config.labels = placeholders(facts.outputs);
+  if (config.labels.empty()) config.labels = numbered_labels(facts.outputs);
   return config;
+}
+
+std::map<std::string, std::string> onnx_metadata(const std::vector<std::string>& labels, data::LabelKind kind) {
+  return {{"labels", nlohmann::json(labels).dump()}, {"problem_type", problem_type(kind)}};
 }
 
 std::string onnx_config_json(const OnnxConfig& config) {

@@ -49,6 +49,9 @@ struct OnnxFacts {
 OnnxConfig read_onnx_config(const OnnxFiles& files, const std::map<std::string, std::string>& metadata,
                             const OnnxFacts& facts);
 
+/// The labels as entries of a file's metadata, from which the same are read.
+std::map<std::string, std::string> onnx_metadata(const std::vector<std::string>& labels, data::LabelKind kind);
+
 /// The config.json of a folder that has model.onnx, from which the same is read.
 std::string onnx_config_json(const OnnxConfig& config);
 

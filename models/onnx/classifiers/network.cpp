@@ -11,7 +11,7 @@
 #include "tern/core/ops/ops.h"
 #include "tern/core/profiler/profiler.h"
 #include "tern/data/files/text.h"
-#include "tern/models/hf_config.h"
+#include "tern/models/text/sequence_rows.h"
 
 namespace tern::models {
 namespace {
@@ -134,27 +134,26 @@ void OnnxNetwork::check_result(const Tensor& result, int64_t rows, int64_t lengt
 }
 
 Tensor OnnxNetwork::run(const nn::Module& model, const std::vector<Tensor>& inputs, int64_t length) const {
-  const int64_t n = inputs[0].size(0), batch = roles_.batch > 0 ? roles_.batch : n;
+  const auto call = [&](const std::vector<Tensor>& some) {
+    const Tensor result = run_once(model, some);
+    check_result(result, some[0].size(0), length);
+    return roles_.of_tokens ? result : result.reshape({result.size(0), result.size(1)});
+  };
+  const int64_t n = inputs[0].size(0), batch = roles_.batch;
+  if (batch == 0 || n == batch) return call(inputs);
   std::vector<Tensor> results;
-  for (int64_t first = 0; first < n || results.empty(); first += batch) {
+  for (int64_t first = 0; first < n; first += batch) {
     const int64_t rows = std::min(batch, n - first);
     std::vector<Tensor> part;
     for (const Tensor& input : inputs) {
-      Tensor some = batch == n ? input : input.slice(0, first, first + rows);
-      if (rows < batch) {  // the last row again: what it gives is dropped
-        std::vector<int64_t> sizes(some.shape().begin(), some.shape().end());
-        sizes[0] = batch - rows;
-        some = cat({some, some.slice(0, rows - 1, rows).expand(Shape(sizes))}, 0);
-      }
-      part.push_back(some);
+      const Tensor some = input.slice(0, first, first + rows), last = some.slice(0, rows - 1);
+      // What the last row gives again is dropped.
+      part.push_back(rows < batch ? cat({some, repeat_interleave(last, batch - rows, 0)}, 0) : some);
     }
-    Tensor result = run_once(model, part);
-    check_result(result, batch, length);
-    if (!roles_.of_tokens) result = result.reshape({batch, -1});
-    results.push_back(rows < batch ? result.slice(0, 0, rows) : result);
-    if (n == 0) break;
+    results.push_back(call(part).slice(0, 0, rows));
   }
-  return results.size() == 1 ? results[0] : cat(results, 0);
+  TERN_CHECK(!results.empty(), "onnx: the model takes ", batch, " rows at a time, but none were given");
+  return cat(results, 0);
 }
 
 Tensor OnnxNetwork::run_texts(const nn::Module& model, const data::TokenInput& input, const OnnxConfig& config,
@@ -201,24 +200,6 @@ Tensor OnnxNetwork::filled_up(const nn::Module& model, const data::TokenInput& i
     return where(inside, x.index({rows}), static_cast<double>(filler));
   });
 }
-
-namespace {
-
-/// The rows of each sequence's tokens, without padding.
-std::vector<std::vector<int64_t>> rows_of_sequences(const SequenceLayout& layout) {
-  const std::vector<int64_t> offsets = layout.offsets.to_vector<int64_t>();
-  const std::vector<int64_t> mask =
-      layout.key_mask.defined() ? layout.key_mask.to_vector<int64_t>() : std::vector<int64_t>();
-  std::vector<std::vector<int64_t>> rows;
-  for (size_t s = 0; s + 1 < offsets.size(); ++s) {
-    std::vector<int64_t>& own = rows.emplace_back();
-    for (int64_t row = offsets[s]; row < offsets[s + 1]; ++row)
-      if (mask.empty() || mask[static_cast<size_t>(row)] != 0) own.push_back(row);
-  }
-  return rows;
-}
-
-}  // namespace
 
 Tensor OnnxNetwork::by_length(const nn::Module& model, const data::TokenInput& input, const OnnxConfig& config) const {
   const std::vector<std::vector<int64_t>> rows = rows_of_sequences(input.layout);
@@ -357,10 +338,8 @@ void OnnxNetwork::save_file(const std::string& path, const OnnxConfig& config,
   const auto& before = state_->definition.metadata;
   const bool named = std::any_of(config.labels.begin(), config.labels.end(),
                                  [](const std::string& label) { return !label.starts_with("LABEL_"); });
-  if (named || before.contains("labels") || before.contains("problem_type") || !state_->left_out.empty()) {
-    metadata["labels"] = nlohmann::json(config.labels).dump();
-    metadata["problem_type"] = problem_type(config.label_kind);
-  }
+  if (named || before.contains("labels") || before.contains("problem_type") || !state_->left_out.empty())
+    metadata.merge(onnx_metadata(config.labels, config.label_kind));
   onnx::save(*state_, path, metadata);
 }
 

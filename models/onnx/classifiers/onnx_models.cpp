@@ -1,14 +1,12 @@
 #include "tern/models/onnx/classifiers/onnx_models.h"
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
 #include <limits>
 #include <mutex>
 #include <nlohmann/json.hpp>
 
 #include "tern/core/io/file_kind.h"
-#include "tern/core/ops/ops.h"
 #include "tern/models/hf_config.h"
 #include "tern/models/onnx/classifiers/network.h"
 #include "tern/models/onnx/model_file.h"
@@ -49,7 +47,7 @@ class OnnxModel : public Base, public HasNetwork {
   }
   void save_pretrained(const std::string& dir) const override { network_.save(dir, config_); }
   void set_recompute(int64_t layers) override {
-    TERN_CHECK(layers == 0, "onnx: a file says nodes and not which of them are a layer; leave --recompute out");
+    TERN_CHECK(layers == 0, "onnx: a file has nodes and does not say where a layer ends; leave --recompute out");
   }
 
   const OnnxNetwork& network() const override { return network_; }
@@ -71,7 +69,7 @@ class OnnxTextModel : public OnnxModel<Base> {
   int64_t vocab_size() const override {
     return this->config_.vocab_size > 0 ? this->config_.vocab_size : std::numeric_limits<int64_t>::max();
   }
-  bool takes_a_head() const override { return false; }  // the file ends where it ends
+  bool takes_a_head() const override { return false; }  // nodes are not added to a file
   int64_t token_types() const override {
     return this->network_.roles().token_types >= 0 ? std::max<int64_t>(1, this->config_.token_types) : 1;
   }
@@ -175,7 +173,6 @@ template <class M>
 void choose_labels(M& model, const std::string& path, const BuildOptions& options) {
   OnnxConfig& config = model.config();
   const HeadChoice head = choose_head(config.labels, config.label_kind, options);
-  const data::LabelKind kind_before = config.label_kind;
   config.label_kind = options.label_kind.value_or(config.label_kind);
   const auto before = std::ssize(config.labels), now = std::ssize(head.labels);
   config.labels = head.labels;
@@ -193,10 +190,10 @@ void choose_labels(M& model, const std::string& path, const BuildOptions& option
   const std::string activation = model.network().activation();
   const bool of_several = activation == "Sigmoid",
              fits = config.label_kind == (of_several ? data::LabelKind::kSeveral : data::LabelKind::kOne);
-  const bool drops = !activation.empty() && !fits && (config.label_kind != kind_before || options.allow_new_head);
+  const bool drops = !activation.empty() && !fits;
   if (drops) model.network().drop_activation();
   if (!options.log) return;
-  if (drops)
+  if (drops && options.allow_new_head)
     options.log(path + ": the " + activation + " at its end is not for " +
                 (config.label_kind == data::LabelKind::kNumber    ? "numbers"
                  : config.label_kind == data::LabelKind::kSeveral ? "several labels"
@@ -284,6 +281,8 @@ ModelKind kind_in(const std::string& path) {
 }
 
 }  // namespace
+
+bool is_onnx_model(const Model& model) { return dynamic_cast<const HasNetwork*>(&model) != nullptr; }
 
 bool save_onnx_file(const Model& model, const std::string& path, const std::map<std::string, std::string>& metadata) {
   const auto* const made = dynamic_cast<const HasNetwork*>(&model);

@@ -16,6 +16,9 @@ namespace tern::models {
 /// The row of model_families().
 ModelFamily onnx_family();
 
+/// Whether a model is of this family.
+bool is_onnx_model(const Model& model);
+
 /// Writes a model of this family as a file: that of its source with the weights and labels of now, and `metadata`.
 /// Returns false, and writes nothing, for a model of another family.
 bool save_onnx_file(const Model& model, const std::string& path,
